@@ -56,8 +56,9 @@ READY_ROUNDS = 20
 MANY_PARTITIONS = 1_000
 IDLE_CONNECTIONS = 10_000
 FILL_S = 4.0
-PAGES_BYTES = 1 << 30
-"""Written and deleted before each run that writes much, on either side."""
+PAGES_BYTES = 1 << 31
+"""Written and deleted before each run that writes much, on either side: more than a side has at
+once (p16k: up to 1.9 GB)."""
 
 
 class Bench:

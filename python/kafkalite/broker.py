@@ -383,15 +383,7 @@ def _open(
         f"{', '.join(map(str, log_dirs))}"
     )
     metadata_dir = Path(config.metadata_dir())
-    claimed = _native.ClaimedDirectories(
-        node_id=config["node.id"],
-        cluster_id=_cluster_id([*log_dirs, metadata_dir]),
-        log_dirs=[str(path) for path in log_dirs],
-        metadata_dir=str(metadata_dir),
-        recovery_threads=config["num.recovery.threads.per.data.dir"],
-        flush_threads=config["kafkalite.flush.threads"],
-        open_segments=config["kafkalite.open.segments.max"],
-    )
+    claimed = _claim(config, log_dirs, metadata_dir)
     registration = Registration(
         node_id=config["node.id"],
         endpoints=tuple(BrokerEndpoint(each.name, each.host, each.port, 0) for each in advertised),
@@ -437,6 +429,20 @@ def _open(
         log.warning(sentence)
     log.info(f"{len(image.topics)} topics; {len(handlers)} keys are answered by Python")
     return core, metadata
+
+
+def _claim(
+    config: Config, log_dirs: Sequence[Path], metadata_dir: Path
+) -> _native.ClaimedDirectories:
+    return _native.ClaimedDirectories(
+        node_id=config["node.id"],
+        cluster_id=_cluster_id([*log_dirs, metadata_dir]),
+        log_dirs=[str(path) for path in log_dirs],
+        metadata_dir=str(metadata_dir),
+        recovery_threads=config["num.recovery.threads.per.data.dir"],
+        flush_threads=config["kafkalite.flush.threads"],
+        open_segments=config["kafkalite.open.segments.max"],
+    )
 
 
 def _wall_ms() -> int:

@@ -20,7 +20,7 @@ from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.topics import NewTopic, check_new_topic
-from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames
+from kafkalite.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, AlikeNames
 from kafkalite.protocol import messages
 from kafkalite.tasks import TimedOutError
 
@@ -58,7 +58,10 @@ async def _make_missing(context: Context, request: _native.Request, missing: lis
     if OFFSETS_TOPIC in missing:
         with suppress(ControllerError):  # the log has been told
             await context.groups.runtime.make_topic()
-    others = [name for name in missing if name != OFFSETS_TOPIC]
+    if TRANSACTIONS_TOPIC in missing:
+        with suppress(ControllerError):
+            await context.transactions.runtime.make_topic()
+    others = [name for name in missing if name not in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)]
     if others:
         async with context.write_lock.held():
             wanted = _wanted(context, others)
@@ -93,24 +96,10 @@ async def _create(context: Context, wanted: list[NewTopic]) -> None:
 
 
 def _new_topic(config: Mapping[str, Any], name: str) -> NewTopic:
-    if name == "__transaction_state":
-        count = config["transaction.state.log.num.partitions"]
-        return NewTopic(name, count, _transaction_configs(config))
     if name == "__share_group_state":
         count = config["share.coordinator.state.topic.num.partitions"]
         return NewTopic(name, count, _share_configs(config))
     return NewTopic(name, config["num.partitions"], {})
-
-
-def _transaction_configs(config: Mapping[str, Any]) -> dict[str, str]:
-    """`TransactionStateManager.transactionTopicConfigs`"""
-    return {
-        "cleanup.policy": "compact",
-        "compression.type": "uncompressed",
-        MIN_INSYNC_REPLICAS: str(config["transaction.state.log.min.isr"]),
-        "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
-        "unclean.leader.election.enable": "false",
-    }
 
 
 def _share_configs(config: Mapping[str, Any]) -> dict[str, str]:

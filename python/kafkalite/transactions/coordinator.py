@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from kafkalite.config.keys import MIN_INSYNC_REPLICAS
 from kafkalite.coordinator.machine import Effect, Moment
 from kafkalite.coordinator.runtime import InternalTopic, Runtime
 from kafkalite.coordinator.shard import FAILED, Shard
@@ -58,7 +59,7 @@ class TransactionCoordinator:
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
-                "min.insync.replicas": str(config["transaction.state.log.min.isr"]),
+                MIN_INSYNC_REPLICAS: str(config["transaction.state.log.min.isr"]),
                 "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
                 "unclean.leader.election.enable": "false",
             },

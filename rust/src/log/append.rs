@@ -13,7 +13,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use crate::batch::header::{NO_TIMESTAMP, TimestampType, patch_offset_and_epoch};
-use crate::batch::validate::{AppendOrigin, Validated, validate};
+use crate::batch::validate::{AppendOrigin, BatchSummary, Validated, validate};
 use crate::error::{Error, Result};
 use crate::limits::RECORD_ERRORS_MAX;
 
@@ -386,38 +386,8 @@ impl<'a, 'r> Appending<'a, 'r> {
         // can one be refused behind one that was taken.
         let before = (good.batches.len() > 1).then(|| self.run.pending.clone());
         let aborted_before = self.run.aborted.len();
-        let AppendRequest {
-            origin,
-            transaction_version,
-            guard,
-            ..
-        } = self.requests[request];
         for batch in good.batches.iter() {
-            self.run.has_transactions |= batch.header.is_transactional();
-            let position = SegmentPosition {
-                segment_base_offset: self.active.base_offset(),
-                position_byte: start + batch.position_byte as u64,
-            };
-            let producers = &self.appender.producers;
-            let verified = match guard {
-                Some(guard) => producers.check_verified(
-                    &self.run.pending,
-                    &batch.header,
-                    guard,
-                    &self.log.verifications,
-                ),
-                None => Ok(()),
-            };
-            let outcome = verified.and_then(|()| {
-                producers.prepare_batch(
-                    &mut self.run.pending,
-                    &batch.header,
-                    origin,
-                    transaction_version,
-                    batch.marker,
-                    Some(position),
-                )
-            });
+            let outcome = self.judge_producer(request, batch, start);
             match outcome {
                 Ok(BatchOutcome::Append { completed }) => {
                     let aborted = completed.and_then(|completed| completed.aborted());
@@ -447,6 +417,40 @@ impl<'a, 'r> Appending<'a, 'r> {
             }
         }
         Ok(None)
+    }
+
+    /// Judges one batch; `start` is the byte of the segment at which its request's batches begin.
+    fn judge_producer(
+        &mut self,
+        request: usize,
+        batch: &BatchSummary,
+        start: u64,
+    ) -> Result<BatchOutcome> {
+        let AppendRequest {
+            origin,
+            transaction_version,
+            guard,
+            ..
+        } = self.requests[request];
+        self.run.has_transactions |= batch.header.is_transactional();
+        let position = SegmentPosition {
+            segment_base_offset: self.active.base_offset(),
+            position_byte: start + batch.position_byte as u64,
+        };
+        let producers = &self.appender.producers;
+        let verifications = &self.log.verifications;
+        let pending = &mut self.run.pending;
+        if let Some(guard) = guard {
+            producers.check_verified(pending, &batch.header, guard, verifications)?;
+        }
+        producers.prepare_batch(
+            pending,
+            &batch.header,
+            origin,
+            transaction_version,
+            batch.marker,
+            Some(position),
+        )
     }
 
     /// Writes the run and publishes it, or fails all its requests and restores what was before.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{
-    Judge, Produce, ProducePartition, Spare, TOPIC_IDS_SINCE, read, refuse, write_partition,
-};
+use super::read::{Judge, read};
+use super::{Produce, ProducePartition, Spare, TOPIC_IDS_SINCE, refuse, write_partition};
 use crate::api::handler::Ask;
 use crate::api::large::Kept;
 use crate::api::large::partitions::{Customs, Grammar, Marked, Marks, Rule};

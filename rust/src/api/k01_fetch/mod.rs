@@ -18,7 +18,8 @@
 //! UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER where another node leads, also by now if the request
 //! waited, and for a replica's fetch (no follower is led here);
 //! OFFSET_OUT_OF_RANGE below the log start and above the log end (between the high watermark and the
-//! log end there is nothing yet, and no error); KAFKA_STORAGE_ERROR, also where the log directory is offline,
+//! log end there is nothing yet, and no error), and for a last fetched epoch that the log does not know;
+//! KAFKA_STORAGE_ERROR, also where the log directory is offline,
 //! before version 6 as NOT_LEADER_OR_FOLLOWER. These end the wait, the others do not.
 //!
 //! Version notes: v4 isolation level (KIP-98); v7 sessions; v9 leader epoch; v11 rack; v12 flexible,

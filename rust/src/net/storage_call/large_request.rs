@@ -112,22 +112,21 @@ impl LargeRequest {
                 Content::ListOffsets(Box::new(request))
             }
             METADATA => {
+                let large = k03_metadata::Large::read(&header, reader.clone(), &kept)?;
                 let is_enabled = context.settings.auto_create_topics;
                 let creates = is_enabled && !self.is_again;
-                let large = k03_metadata::Large::read(&header, reader.clone(), &kept)?;
-                let missing = if creates { large.missing(&ask)? } else { None };
-                match missing {
+                match if creates { large.missing(&ask)? } else { None } {
+                    Some(body) => {
+                        let read = read(Content::Answer(Vec::new()));
+                        let content = Content::Control(body, cut(kept, 0));
+                        return Ok(LargeRead { content, ..read });
+                    }
                     None => Content::Answer(match large.answer(&ask, image, is_enabled)? {
                         Some(chunks) => chunks,
                         None => vec![Chunk::Bytes(k03_metadata::answer(
                             &header, reader, &ask, is_enabled,
                         )?)],
                     }),
-                    Some(body) => {
-                        let read = read(Content::Answer(Vec::new()));
-                        let content = Content::Control(body, cut(kept, 0));
-                        return Ok(LargeRead { content, ..read });
-                    }
                 }
             }
             API_VERSIONS => {
