@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "FILES.md"
 FOLDERS = ["rust/src", "python/kafkalite", "python/pyspark_kafkalite", "spark/jvm"]
 SUFFIXES = {".rs", ".py", ".pyi", ".java"}
+MADE = ["python/kafkalite/protocol/messages.pyi"]
+"""Files that are made of others, and in no commit."""
 
 
 def main() -> None:
@@ -36,6 +38,7 @@ def _files() -> list[str]:
     """Product files, those of the top folder of a language first, else by name."""
     paths = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))
     names = [str(path.relative_to(ROOT)) for path in paths if path.suffix in SUFFIXES]
+    names = [name for name in names if name not in MADE]
     return sorted(names, key=lambda name: (FOLDERS.index(_root(name)), _parts(name)))
 
 

@@ -287,6 +287,7 @@ def lint() -> list[Suite]:
         tool("rustfmt", ["cargo", "fmt", "--check"]),
         tool("ruff", [BIN / "ruff", "check", "-q", "."]),
         tool("ruff format", [BIN / "ruff", "format", "-q", "--check", "."]),
+        tool("types of messages", [BIN / "python", "tools/make_messages_stub.py"]),
         tool("mypy", [BIN / "mypy"]),
         tool("stubtest", [BIN / "python", "-m", "mypy.stubtest", "kafkalite._native"]),
         tool("clippy", [*clippy, "--lib", "--", "-D", "warnings"]),

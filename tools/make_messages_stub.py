@@ -3,7 +3,7 @@
     python3 tools/make_messages_stub.py
 
 The classes of `kafkalite.protocol.messages` are made when they are first named; the stub beside it
-says to type checkers which there are, with which fields. tests/tidy holds it against the table.
+says to type checkers which there are, with which fields. `make lint` makes it before mypy runs.
 """
 
 from __future__ import annotations

@@ -18,12 +18,6 @@ def generator() -> ModuleType:
     return module
 
 
-def test_the_stub_is_what_its_generator_makes_of_the_table() -> None:
-    tool = generator()
-    made = tool.stub(tool.TABLE.read_text(encoding="utf-8"))
-    assert tool.OUTPUT.read_text(encoding="utf-8") == made, "run tools/make_messages_stub.py"
-
-
 def check(node: ast.ClassDef, kind: type[messages.Message]) -> int:
     """Compares a class and the structs within; returns how many."""
     assert node.name == kind._name
@@ -35,7 +29,8 @@ def check(node: ast.ClassDef, kind: type[messages.Message]) -> int:
 
 
 def test_every_class_of_the_stub_has_the_fields_of_the_one_that_is_made() -> None:
-    tree = ast.parse(generator().OUTPUT.read_text(encoding="utf-8"))
+    tool = generator()
+    tree = ast.parse(tool.stub(tool.TABLE.read_text(encoding="utf-8")))
     classes = [each for each in tree.body if isinstance(each, ast.ClassDef)]
     count = sum(check(each, getattr(messages, each.name)) for each in classes[1:])
     assert count > 500
