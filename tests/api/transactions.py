@@ -17,10 +17,13 @@ class Transactor:
         self.connection = connection
         self.name = name or f"txn-{next(_numbers)}"
         self.producer_id = self.epoch = -1
-        find = messages.FindCoordinatorRequest(
-            key_type=1, coordinator_keys=[self.name], key=self.name
-        )
-        assert connection.ask("FindCoordinator", 4, find).coordinators[0].error_code == 0
+        self.find()
+
+    def find(self) -> None:
+        """Waits for the coordinator."""
+        request = messages.FindCoordinatorRequest(key_type=1, coordinator_keys=[self.name])
+        while self.connection.ask("FindCoordinator", 4, request).coordinators[0].error_code:
+            pass
 
     def init(self, version: int = 4, timeout_ms: int = 60_000, **fields: Any) -> int:
         request = messages.InitProducerIdRequest(
@@ -35,7 +38,7 @@ class Transactor:
         """Asks again while the coordinator is busy, or not there yet."""
         while True:
             answer = self.connection.ask(name, version, request)
-            if answer.error_code not in (14, 15, 51):
+            if answer.error_code not in (14, 15, 16, 51):
                 return answer
 
     def add(self, *places: tuple[str, int], version: int = 3) -> dict[tuple[str, int], int]:
