@@ -7,6 +7,8 @@
     test         install what the tests need, then every suite: `.ci/run` does the same
     test-long    the same with every byte, bit and call instead of a seeded sample
     faults-long  the long fault tests alone
+    sim          transactions in a simulated world: 500 seeds, `make sim SEEDS=20000`, or all steps
+                 of one, `make sim SEED=7` (PLANTED=no_guard puts a bug in: tests/sim/planted.py)
     bench        the benchmarks
     bench-kafka  kafkalite beside Apache Kafka, with a report (ARGS="--pairs 7 --only p1,f50m")
     bench-spark  Spark on kafkalite beside its own connector on Apache Kafka (ARGS="--only json")
@@ -102,6 +104,7 @@ def main(target: str, arguments: list[str]) -> None:
         "test": lambda _: test(long=False),
         "test-long": lambda _: test(long=True),
         "faults-long": lambda _: faults_long(),
+        "sim": lambda _: simulate(),
         "bench": bench,
         "bench-kafka": bench_kafka,
         "bench-spark": bench_spark,
@@ -155,6 +158,21 @@ def faults_long() -> None:
         *pytest("faults", ["tests/faults"], long=True),
     ]
     report(suites)
+
+
+def simulate() -> None:
+    """`make sim`: seeds of `tests/sim`, which variables of make choose."""
+    prepare(["test"])
+    options = {"SEED": "--seed", "SEEDS": "--seeds", "FIRST": "--first", "PLANTED": "--planted"}
+    chosen = [word for name, option in options.items() for word in _option(name, option)]
+    run = [BIN / "python", "-m", "sim", *chosen]
+    if subprocess.run(run, env=ENVIRONMENT, cwd=ROOT / "tests").returncode != 0:
+        raise SystemExit(1)
+
+
+def _option(variable: str, option: str) -> list[str]:
+    value = os.environ.get(variable)
+    return [option, value] if value else []
 
 
 def bench(arguments: list[str]) -> None:

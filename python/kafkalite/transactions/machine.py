@@ -118,7 +118,7 @@ class TransactionMachine:
         self._timeouts_due_ms: int | None = None
         self._expiry_due_ms: int | None = None
         self._expiring: list[str] = []
-        self._incomplete: dict[str, Entry] = {}
+        self._incomplete: dict[str, tuple[Entry, Transaction]] = {}
         """Transactions that are over, of which the log does not say so yet."""
         self._retry_due_ms: int | None = None
 
@@ -179,8 +179,9 @@ class TransactionMachine:
         if self._retry_due_ms is not None and self._retry_due_ms <= moment.now_ms:
             self._retry_due_ms = None
             incomplete, self._incomplete = self._incomplete, {}
-            for transactional_id, entry in incomplete.items():
-                if not entry.is_pending and entry.now.state in states.COMPLETED:
+            for transactional_id, (entry, over) in incomplete.items():
+                is_present = self.entries.get(transactional_id) is entry and entry.now is over
+                if is_present and not entry.is_pending:
                     effects += self._write_completion(transactional_id, entry)
         return effects
 
@@ -445,7 +446,7 @@ class TransactionMachine:
     ) -> Sequence[Effect]:
         is_present = entry.now is written and self.entries.get(transactional_id) is entry
         if error_code != codes.NONE and is_present:
-            self._incomplete[transactional_id] = entry
+            self._incomplete[transactional_id] = (entry, written)
             self._retry_due_ms = moment.now_ms + RETRY_MS
         return ()
 

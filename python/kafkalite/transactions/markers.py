@@ -45,7 +45,7 @@ class MarkerWriter:
         left = set(markers.partitions)
         pause_ms = RETRY_MS
         while left and is_due():
-            found = await self.write(markers.producer, left)
+            found = await self.write(markers.producer, sorted(left))
             left = {each for each, code in found.items() if code not in DONE}
             if left:
                 if pause_ms == TOLD_FROM_MS:
