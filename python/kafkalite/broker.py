@@ -135,7 +135,6 @@ class _Failure:
 def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     """As `run`, once the signals are blocked."""
     sys.setswitchinterval(0.0005)
-    gc.set_threshold(YOUNG_OBJECTS_MAX)
     # A service manager's word is for the program that is the service, not for a broker of its own.
     is_child = config["kafkalite.die.with.parent"]
     supervisor = Supervisor(None if is_child else notify_socket(), log.warning)
@@ -148,6 +147,9 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
         log.info("stopped before the logs were loaded: the next start loads them")
         return 0
     core, metadata = opened
+    gc.freeze()  # what has been imported and loaded is never looked through
+    gc.set_threshold(YOUNG_OBJECTS_MAX)
+    gc.enable()
     _start_core(core, config, handlers, listening)
     obey = partial(_obey_changes, core, config, listening.names, log)
     obey()

@@ -4,6 +4,7 @@ A plain command line is read here in a few lines; anything else, help and mistak
 argparse's, which with what it imports costs a tenth of the time until the broker is ready.
 """
 
+import gc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,6 +46,7 @@ class Options(NamedTuple):
 def run(arguments: Sequence[str]) -> int:
     """Parses the command line and runs the broker in this process."""
     options = plain_options(arguments) or parsed_options(arguments)
+    gc.disable()  # until the broker has begun: what is imported and loaded stays
     from kafkalite.broker import run as run_broker
     from kafkalite.config import Config
     from kafkalite.config.properties import read_properties
