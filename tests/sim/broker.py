@@ -89,6 +89,8 @@ class World(Protocol):
     def after(self, event: str, step: Callable[[], None], *, least_ms: int = 0) -> int:
         """An event of this process, some milliseconds later, unless it dies before. Gives when."""
 
+    def parked_ms(self) -> int: ...
+
     def transaction_of(self, producer_id: int) -> int: ...
 
     def fails(self, topic: str) -> bool: ...
@@ -437,7 +439,9 @@ class _Production:
         """The network thread hears of it in an event of its own."""
         producer_id = next(iter(self._produce.batches.values())).producer_id
         self._agreed_for = self._broker.world.transaction_of(producer_id)
-        self._broker.world.after("verified", partial(self._on_verified, list(found)))
+        world = self._broker.world
+        step = partial(self._on_verified, list(found))
+        world.after("verified", step, least_ms=world.parked_ms())
 
     def _on_verified(self, found: list[int]) -> None:
         forgotten = (codes.INVALID_PRODUCER_ID_MAPPING, codes.PRODUCER_FENCED)

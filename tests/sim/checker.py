@@ -25,6 +25,7 @@ from kafkalite.transactions.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
+    NO_ID,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
@@ -369,13 +370,18 @@ class Checker:
 
     # --- the end ----------------------------------------------------------------------------------
 
+    def is_decided(self) -> bool:
+        """The log says of every transaction that it is over."""
+        known = map(self.on_disk, self._written)
+        values = [None if each is None else each.value for each in known]
+        return all(each is None or each.state in OPENABLE for each in values)
+
     def check_rest(self) -> None:
         """All that was begun is over (T2, T3)."""
         for transactional_id in self._written:
             known = self.on_disk(transactional_id)
             value = None if known is None else known.value
-            is_over = value is None or value.state in OPENABLE
-            if not is_over and transactional_id not in self._lost_completions:
+            if value is not None and value.state not in OPENABLE:
                 raise ViolationError("T3", f"it never ends: {value}", transactional_id)
         for log in self.logs.values():
             opened = truth.open_producers(log)
@@ -385,6 +391,17 @@ class Checker:
             if log.last_stable_offset != log.end_offset:
                 why = f"its last stable offset is {log.last_stable_offset} of {log.end_offset}"
                 raise ViolationError("T1", why, log.name)
+
+    def check_loaded(self, loaded: dict[str, Transaction]) -> None:
+        """T6: what was loaded is what the log says last of each id."""
+        for transactional_id in {*self._written, *loaded}:
+            known = self.on_disk(transactional_id)
+            value = None if known is None else known.value
+            if value is not None:
+                value = value._replace(previous_producer_id=NO_ID)
+            if loaded.get(transactional_id) != value:
+                why = f"loaded is {loaded.get(transactional_id)}, on disk {value}"
+                raise ViolationError("T6", why, transactional_id)
 
     def check_attempts(self, attempts: Iterable[Attempt], partitions: int) -> None:
         """T1, T4: what clients were promised is what readers see, all of it or nothing."""

@@ -105,6 +105,9 @@ class Habits(NamedTuple):
     tries_max: int
     """So often it sends a batch of which it does not hear."""
     timeout_ms: int
+    offsets: float
+    """How much of what it sends is offsets, of one of these groups."""
+    groups: tuple[str, ...]
 
 
 class Counters:
@@ -175,7 +178,7 @@ class Producer:
         is_good = True
         try:
             for _ in range(random.randint(0 if self._version else 1, 3)):
-                if random.random() < 0.7:
+                if random.random() >= habits.offsets:
                     yield from self._send(attempt, added)
                 else:
                     yield from self._send_offsets(attempt)
@@ -300,7 +303,7 @@ class Producer:
         kind = messages.TxnOffsetCommitRequest
         topic_kind = kind.TxnOffsetCommitRequestTopic
         row = topic_kind.TxnOffsetCommitRequestPartition
-        group_id = self._random.choice(GROUPS)
+        group_id = self._random.choice(self.habits.groups)
         partition = self._random.randrange(self._partitions)
         if any(key == (group_id, partition) for key in attempt.acked_offsets):
             return

@@ -162,6 +162,7 @@ PLANTED: Final[dict[str, Callable[[], Planted]]] = {
     each.__name__: each
     for each in (
         no_guard,
+        aba_guard,
         no_guard_for_offsets,
         marker_keeps_guard_of_offsets,
         complete_before_markers,

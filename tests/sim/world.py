@@ -16,6 +16,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from kafkalite import _native
+from kafkalite.coordinator.shard import ACTIVE
 from kafkalite.metadata.image import TRANSACTIONS_TOPIC
 from kafkalite.protocol.java import java_hash
 from kafkalite.transactions.records import transaction_record
@@ -41,12 +42,17 @@ class Plan(NamedTuple):
     ids: int
     producers: int
     partitions: int
+    groups: int
+    offsets: float
+    """How much of what clients send is offsets."""
     events: int
     loss: float
     repetition: float
     lateness: float
     stalls: float
     """How often a step within the broker takes long."""
+    parks: float
+    """How often a Produce waits long between the coordinator's word and its append."""
     knows_epochs: float
     bumps: float
     tries_max: tuple[int, ...]
@@ -57,20 +63,42 @@ class Plan(NamedTuple):
     """An epoch near the last one, with which the first id begins; None for none."""
 
 
+THEMES: Final[tuple[dict[str, Any], ...]] = (
+    # Old clients go on in the same epoch, while their requests wait within the broker.
+    {
+        "knows_epochs": 0.0,
+        "bumps": 0.0,
+        "tries_max": (1,),
+        "parks": 0.4,
+        "stalls": 0.01,
+        "partitions": 1,
+        "offsets": 0.1,
+    },
+    # Many transactions commit offsets of one partition at the same time.
+    {"offsets": 0.9, "ids": 4, "producers": 4, "partitions": 1, "groups": 1},
+    # The same client is fenced again and again.
+    {"ids": 1, "producers": 4},
+)
+"""Some seeds have much of one thing, which chance would bring together rarely."""
+THEMED: Final = 0.4
+
+
 def draw_plan(random: Random) -> Plan:
-    """The plan of a seed: some have everything, some have one thing only, and often."""
-    level = random.choice((0, 1, 2, 2, 2, 2))
+    """The plan of a seed."""
     is_calm = random.random() < 0.3
-    return Plan(
-        level=level,
+    plan = Plan(
+        level=random.choice((0, 1, 2, 2, 2, 2)),
         ids=random.randint(1, 2),
         producers=random.randint(1, 4),
         partitions=random.randint(1, 3),
+        groups=len(clients.GROUPS),
+        offsets=random.choice((0.1, 0.3, 0.7)),
         events=random.randint(200, 1_000),
         loss=0.0 if is_calm else random.choice((0.0, 0.02, 0.1)),
         repetition=0.0 if is_calm else random.choice((0.0, 0.05, 0.2)),
         lateness=0.0 if is_calm else random.choice((0.0, 0.05, 0.2)),
         stalls=random.choice((0.01, 0.03, 0.15, 0.3)),
+        parks=random.choice((0.0, 0.0, 0.2)),
         knows_epochs=random.choice((0.0, 0.8, 1.0)),
         bumps=random.choice((0.0, 0.6, 1.0)),
         tries_max=random.choice(((1,), (1, 3, 12), (12,))),
@@ -78,6 +106,8 @@ def draw_plan(random: Random) -> Plan:
         fault_pause_ms=random.choice((15, 60, 250)),
         first_epoch=EPOCH_MAX - random.randint(2, 5) if random.random() < 0.15 else None,
     )
+    theme = random.choice(THEMES) if random.random() < THEMED else {}
+    return plan._replace(**theme)
 
 
 class World:
@@ -124,6 +154,11 @@ class World:
             delay_ms = self.random.randint(5, 200)
         return self.at(self.now_ms + least_ms + delay_ms, event, step, self.broker)
 
+    def parked_ms(self) -> int:
+        """So long a Produce waits before it is appended."""
+        is_parked = self.random.random() < self.plan.parks
+        return self.random.randint(20, 300) if is_parked else 0
+
     def at(
         self, due_ms: int, event: str, step: Callable[[], None], owner: Broker | None = None
     ) -> int:
@@ -168,18 +203,22 @@ class World:
         self.later(1, 30, "", self._read)
         while self.event_count < self.plan.events:
             self._next()
-        self._rest()
+        self.rest()
         self._check_end()
 
     def _seed_epochs(self) -> None:
         """The first id has used up nearly all epochs."""
         epoch = self.plan.first_epoch
-        if epoch is None:
-            return
-        old = Transaction(900, epoch, 60_000, EMPTY, frozenset(), -1, self.wall_ms, 900)
+        if epoch is not None:
+            old = Transaction(900, epoch, 60_000, EMPTY, frozenset(), -1, self.wall_ms, 900)
+            self.seed_state("id0", old)
+
+    def seed_state(self, transactional_id: str, state: Transaction) -> None:
+        """The state of an id that an earlier process has left."""
         builder = _native.BatchBuilder("none", base_sequence=0)
-        builder.extend(self.wall_ms, [transaction_record("id0", old, min(self.plan.level, 1))])
-        partition = java_hash("id0") % self.disk.counts[TRANSACTIONS_TOPIC]
+        record = transaction_record(transactional_id, state, min(self.disk.level, 1))
+        builder.extend(self.wall_ms, [record])
+        partition = java_hash(transactional_id) % self.disk.counts[TRANSACTIONS_TOPIC]
         log = self.disk.logs[TRANSACTIONS_TOPIC, partition]
         log.append_of_coordinator(parsed_batch(builder.finish()), None)
         log.flush(log.end_offset)
@@ -218,6 +257,8 @@ class World:
             sleeps=draw.choice((0.0, 0.05, 0.2)),
             abandons=draw.choice((0.0, 0.05)),
             tries_max=draw.choice(self.plan.tries_max),
+            offsets=self.plan.offsets,
+            groups=clients.GROUPS[: self.plan.groups],
             timeout_ms=draw.choice((200, 600, 1_500)),
         )
         random = Random(draw.random())
@@ -288,7 +329,7 @@ class World:
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def _rest(self) -> None:
+    def rest(self) -> None:
         """Faults end, clients finish, and everything comes to rest."""
         self.note("", "the faults end")
         self.is_calm = True
@@ -302,23 +343,21 @@ class World:
 
     def _is_at_rest(self) -> bool:
         """Nothing is due but timers and reads, and no transaction is open."""
-        if self.alive or self.event_count % 8:
+        if self.alive:
             return False
         broker = self.broker
         assert broker is not None
         shards = [*broker.transactions.runtime.shards, *broker.groups.runtime.shards]
-        if not shards or any(each.state != "active" or each.is_writing for each in shards):
+        if not shards or any(each.state != ACTIVE or each.is_writing for each in shards):
             return False
-        machines = [each.machine for each in broker.transactions.runtime.shards]
-        entries = [entry for machine in machines for entry in machine.entries.values()]
-        is_settled = all(
-            not each.is_pending and each.now.state in OPENABLE and not machine._incomplete
-            for machine in machines
-            for each in entries
-        )
         logs = self.disk.logs.values()
-        is_flushed = all(log.end_offset == log.flushed_offset for log in logs)
-        return is_settled and is_flushed and not any(map(truth.open_producers, logs))
+        if any(log.end_offset != log.flushed_offset or truth.open_producers(log) for log in logs):
+            return False
+        return self.checker.is_decided() and not any(
+            entry.is_pending or entry.now.state not in OPENABLE
+            for shard in broker.transactions.runtime.shards
+            for entry in shard.machine.entries.values()
+        )
 
     def _check_end(self) -> None:
         broker = self.broker
@@ -340,6 +379,7 @@ class World:
         after = self._known()
         if before != after:
             raise ViolationError("T6", f"known was {before}, loaded is {after}")
+        self.checker.check_loaded(after[0])
 
     def _known(self) -> Any:
         """All that the coordinators know, and that records keep at every level."""

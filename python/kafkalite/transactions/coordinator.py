@@ -68,6 +68,8 @@ class TransactionCoordinator:
         )
         self.settle_wait_ms: int = config["add.partitions.to.txn.retry.backoff.max.ms"]
         """So long waits Produce for the end of the last transaction."""
+        self._allocating: Future[None] | None = None
+        """The block of producer ids that was asked for last."""
         self._writer = MarkerWriter(context)
         make_machine = partial(
             TransactionMachine,
@@ -83,8 +85,14 @@ class TransactionCoordinator:
         return self._context.image.features.get(TRANSACTION_VERSION, 0)
 
     def _next_id(self) -> int:
-        producer_id = self._context.controller.next_producer_id()
-        return NO_ID if producer_id is None else producer_id
+        """Gives a producer id. Where there is none the next block is asked for, whoever needs it:
+        a transaction that has timed out is tried again by nobody but the clock."""
+        producer_id: int | None = self._context.controller.next_producer_id()
+        if producer_id is not None:
+            return producer_id
+        if self._allocating is None or self._allocating.is_done:
+            self._allocating = self._context.tasks.start(self._allocate())
+        return NO_ID
 
     # --- producers --------------------------------------------------------------------------------
 
@@ -116,7 +124,8 @@ class TransactionCoordinator:
             answer = await told
             if answer.error_code != codes.COORDINATOR_LOAD_IN_PROGRESS:
                 break
-            await self._allocate()
+            if self._allocating is not None:
+                await self._allocating.done()
         return answer
 
     async def _allocate(self) -> None:
