@@ -37,7 +37,7 @@ from kafkalite.client.arguments import (
 from kafkalite.client.consumer.coordinator import ConsumerCoordinator, Listener, OnPartitions
 from kafkalite.client.consumer.fetched import Fetched, Record
 from kafkalite.client.consumer.fetcher import READ_COMMITTED, Fetcher, FetchOptions
-from kafkalite.client.consumer.group_options import GroupOptions
+from kafkalite.client.consumer.group_options import GroupMetadata, GroupOptions
 from kafkalite.client.consumer.loop import ConsumerLoop
 from kafkalite.client.consumer.membership import Membership
 from kafkalite.client.consumer.position_lookup import PositionLookup
@@ -536,6 +536,17 @@ class Consumer(ConsumerLoop):
             offsets = offsets_by_pair("offsets", offsets, 0)
         self._fetcher.waiting.settle()
         coordinator.commit(offsets)
+
+    @exclusive
+    def positions_of_group(self) -> tuple[GroupMetadata, dict[Partition, tuple[int, int]]]:
+        """What `commit` would commit, each with the leader epoch of what comes before it, and as
+        whom: for `send_offsets` of a producer, which commits in a transaction.
+
+        Raises `BrokerError` as `commit` does, and `InvalidArgumentError` if it commits by itself.
+        """
+        coordinator = self._grouped()
+        self._fetcher.waiting.settle()
+        return coordinator.positions_of_group()
 
     @exclusive
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from kafkalite.client.consumer.group_options import GroupMetadata
 from kafkalite.client.consumer.membership import Membership
 from kafkalite.client.consumer.subscription_state import Partition, SubscriptionState
 from kafkalite.client.network.cluster import BACKOFF_MS, UNKNOWN_TOPIC_MS, Cluster
@@ -25,7 +26,7 @@ from kafkalite.client.network.metadata import TopicMetadata, found_topics
 from kafkalite.client.network.pending_request import PendingCall
 from kafkalite.client.network.wakeup import Wakeup
 from kafkalite.client.trouble import Troubles
-from kafkalite.errors import BrokerError, ClientError
+from kafkalite.errors import BrokerError, ClientError, InvalidArgumentError
 from kafkalite.protocol.codes import REBALANCE_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION
 
 __all__ = ["ConsumerCoordinator", "Listener", "OnPartitions"]
@@ -171,10 +172,27 @@ class ConsumerCoordinator(Closing):
 
     def commit(self, offsets: Mapping[Partition, int] | None) -> None:
         """Commits the positions, or these offsets. Raises `BrokerError`."""
+        self._refuse_while_joining()
+        self._commit(self._subscription_state.positions() if offsets is None else offsets)
+
+    def positions_of_group(self) -> tuple[GroupMetadata, dict[Partition, tuple[int, int]]]:
+        """What `commit` would commit, each with the leader epoch of what comes before, and as whom.
+        Raises `BrokerError`, `InvalidArgumentError`."""
+        if self._commit_s is not None:
+            raise InvalidArgumentError(
+                "the consumer commits by itself, in no transaction: make it with "
+                "auto_commit_interval_ms=None"
+            )
+        self._refuse_while_joining()
+        offsets = self._subscription_state.positions()
+        epochs = self._subscription_state.read_epochs(offsets)
+        found = {each: (offset, epochs.get(each, -1)) for each, offset in offsets.items()}
+        return self.group.metadata, found
+
+    def _refuse_while_joining(self) -> None:
         if self._joining is not None:
             name = self.group.options.group
             raise broker_error(REBALANCE_IN_PROGRESS, f"commit of group '{name}'")
-        self._commit(self._subscription_state.positions() if offsets is None else offsets)
 
     def commit_if_due(self) -> None:
         """Commits by itself, once in a while."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from kafkalite.client.arguments import int32, short_text
 from kafkalite.errors import InvalidArgumentError
 
-__all__ = ["GroupOptions", "check_options"]
+__all__ = ["GroupMetadata", "GroupOptions", "check_options"]
 
 
 class GroupOptions(NamedTuple):
@@ -17,6 +17,16 @@ class GroupOptions(NamedTuple):
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
+
+
+class GroupMetadata(NamedTuple):
+    """Who commits offsets of a group (`ConsumerGroupMetadata` of Kafka's); by itself the name: who
+    is no member."""
+
+    group: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
 
 
 def check_options(options: GroupOptions) -> None:

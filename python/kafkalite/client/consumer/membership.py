@@ -23,7 +23,7 @@ from kafkalite.client.consumer.assignor import (
     decode_assignment,
     encode_assignment,
 )
-from kafkalite.client.consumer.group_options import GroupOptions, check_options
+from kafkalite.client.consumer.group_options import GroupMetadata, GroupOptions, check_options
 from kafkalite.client.consumer.position_lookup import (
     OFFSETS_BY_NAME,
     fetched_offsets,
@@ -135,6 +135,19 @@ class Membership:
     def is_lost(self) -> bool:
         """Says whether it was put out of the group, or has left: others may have its partitions."""
         return self.generation < 0
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """Who commits for it. Raises `BrokerError` once others may have its partitions."""
+        self._refuse_forgotten()
+        options = self.options
+        return GroupMetadata(options.group, self.generation, self.member_id, options.instance_id)
+
+    def _refuse_forgotten(self) -> None:
+        if self._is_forgotten:
+            # Without member and generation it would be taken, once the group is empty, over what
+            # the others have committed since.
+            raise broker_error(UNKNOWN_MEMBER_ID, f"commit of group '{self.options.group}'")
 
     # --- membership -------------------------------------------------------------------------------
 
@@ -468,10 +481,7 @@ class Membership:
             topics.setdefault(topic, inner(name=topic)).partitions.append(row)
 
         def ask() -> None:
-            if self._is_forgotten:
-                # Without member and generation it would be taken, once the group is empty, over
-                # what the others have committed since.
-                raise broker_error(UNKNOWN_MEMBER_ID, f"commit of group '{self.options.group}'")
+            self._refuse_forgotten()
             request = kind(
                 group_id=self.options.group,
                 generation_id_or_member_epoch=self.generation,

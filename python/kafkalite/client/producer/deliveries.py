@@ -28,6 +28,8 @@ class Deliveries:
         """Records that were given up."""
         self.first_error: KafkaliteError | None = None
         """Why the first of them was, until it is raised."""
+        self.is_aborting = False
+        """What is given up is what the caller has wanted."""
         self._troubles = troubles
         self._flush_number = 0
         self.unfinished: dict[tuple[int, int], Batch] = {}
@@ -66,7 +68,7 @@ class Deliveries:
             self._troubles.end_all(
                 f"lost {batch.topic}\n", f"records of {batch.topic} are taken again"
             )
-        elif error is not None and untold:
+        elif error is not None and untold and not self.is_aborting:
             many = "a record was" if untold == 1 else f"{untold} records were"
             # Another reason is another trouble: the one must not hide the other.
             name = f"lost {batch.topic}\n{getattr(error, 'code', type(error).__name__)}"

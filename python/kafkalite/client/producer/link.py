@@ -1,12 +1,16 @@
 """A connection of a producer to one broker, and the batches that are in flight on it."""
 
 from collections import deque
+from collections.abc import Iterable
+from typing import Any
 
 from kafkalite.client.network.connection import Connection
+from kafkalite.client.producer.options import SendOptions
 from kafkalite.client.producer.partition_queue import Batch
 from kafkalite.errors import ClientError, ConnectionFailedError
+from kafkalite.protocol import messages
 
-__all__ = ["Link"]
+__all__ = ["Link", "produce_request"]
 
 
 class Link:
@@ -29,3 +33,24 @@ class Link:
             f"{error}, {times} times after each other; the request has {size} bytes of records: "
             "its socket.request.max.bytes may be less (request_bytes_max and batch_bytes bound it)"
         )
+
+
+def produce_request(
+    batches: Iterable[tuple[Batch, bytes]], options: SendOptions, transactional_id: str | None
+) -> Any:
+    """The request that has these batches, each with its bytes as they are sent."""
+    kind = messages.ProduceRequest
+    inner = kind.TopicProduceData
+    topics: dict[str, Any] = {}
+    for batch, records in batches:
+        topic = topics.get(batch.topic)
+        if topic is None:
+            topic = topics[batch.topic] = inner(name=batch.topic)
+        row = inner.PartitionProduceData(index=batch.partition, records=records)
+        topic.partition_data.append(row)
+    return kind(
+        transactional_id=transactional_id,
+        acks=options.acks,
+        timeout_ms=options.request_timeout_ms,
+        topic_data=list(topics.values()),
+    )

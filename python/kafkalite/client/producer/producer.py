@@ -41,10 +41,13 @@ from kafkalite.client.network.connection import may_pass
 from kafkalite.client.network.leaders import draw
 from kafkalite.client.network.metadata import TopicMetadata
 from kafkalite.client.network.servers import Servers
-from kafkalite.client.producer.loop import TURN_MS, ProducerLoop
+from kafkalite.client.producer.loop import TURN_MS
 from kafkalite.client.producer.options import BatchOptions, SendOptions
 from kafkalite.client.producer.partition_queue import OnDelivery
 from kafkalite.client.producer.settings import check_level
+from kafkalite.client.producer.transaction_calls import TransactionCalls
+from kafkalite.client.producer.transaction_state import TransactionState
+from kafkalite.client.producer.transactions import Transaction
 from kafkalite.errors import (
     BrokerError,
     ClientError,
@@ -69,7 +72,7 @@ INTERRUPTED_CLOSE_MS = 2_000
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
 
-class Producer(ProducerLoop):
+class Producer(TransactionCalls):
     """A producer of one cluster, for any number of threads, and for processes that fork: a child
     begins anew, without the records of its parent, who sends those."""
 
@@ -90,13 +93,18 @@ class Producer(ProducerLoop):
         request_timeout_ms: int = 30_000,
         max_block_ms: int = MAX_BLOCK_MS,
         wait_for_servers_ms: int = 0,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
         client_id: str = "kafkalite-producer",
     ) -> None:
         """Arguments are Kafka's `acks`, `compression.type`, `compression.*.level`, `linger.ms`,
         `batch.size`, `max.request.size`, `buffer.memory`, `max.in.flight.requests.per.connection`,
         `enable.idempotence` (on, if acks is all and the broker can), `delivery.timeout.ms`,
         `request.timeout.ms` and `max.block.ms`, with Kafka's defaults. Servers of which none ever
-        answered are waited for `wait_for_servers_ms`.
+        answered are waited for `wait_for_servers_ms`. With a `transactional_id` it sends within
+        transactions, which take `transaction_timeout_ms` at most: whoever had the id is shut out,
+        and what they left open aborted, before this returns, and `BrokerError` raised, or
+        `ConnectionFailedError`, where that cannot be.
 
         Raises `InvalidArgumentError` for what contradicts itself, `TypeError`.
         """
@@ -119,6 +127,16 @@ class Producer(ProducerLoop):
             raise InvalidArgumentError("an idempotent producer needs acks=all")
         if idempotent and max_in_flight > 5:
             raise InvalidArgumentError("an idempotent producer has at most 5 requests in flight")
+        int32("transaction_timeout_ms", transaction_timeout_ms, 1)
+        if transactional_id is not None:
+            if not short_text("transactional_id", transactional_id):
+                raise InvalidArgumentError("transactional_id is empty")
+            if idempotent is False or ACKS[str(acks)] != -1 or max_in_flight > 5:
+                raise InvalidArgumentError(
+                    "transactional_id needs an idempotent producer: acks=all, and max_in_flight of "
+                    "5 at most"
+                )
+            idempotent = True
         send_options = SendOptions(
             acks=ACKS[str(acks)],
             idempotent=idempotent,
@@ -142,12 +160,21 @@ class Producer(ProducerLoop):
                 wait_for_servers_ms=wait_for_servers_ms,
             )
         )
+        if transactional_id is not None:
+            self._transaction = Transaction(cluster, transactional_id, transaction_timeout_ms)
+            self._state = TransactionState(transactional_id)
         super().__init__(
             cluster, send_options, BatchOptions(linger_ms / 1000, batch_bytes, buffer_bytes)
         )
         self._is_closed = False
         """Takes no more records."""
         lifetime.watch(self)
+        if self._state is not None and self._transaction is not None:
+            try:
+                self._begin_transactions(self._transaction)
+            except BaseException:
+                self._shut_down()
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -190,6 +217,8 @@ class Producer(ProducerLoop):
         finally:
             was_closed = self._is_closed
             self._is_closed = was_closed or self._transaction is not None
+            if self._state is not None:
+                self._state.leave_to_parent()
             self._begin()
             self._is_shut = was_closed
 
@@ -200,7 +229,8 @@ class Producer(ProducerLoop):
             self._closer.join(timeout_ms / 1000)
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Sends what is under way, and closes the connections. What the brokers have not taken in
+        """Sends what is under way, and closes the connections. A transaction that is under way is
+        aborted. What the brokers have not taken in
         time, at the latest after `delivery_timeout_ms`, is given up, and its callbacks are told.
 
         A handler of a signal that comes in the midst of another call has it done at the end of that
@@ -215,6 +245,7 @@ class Producer(ProducerLoop):
             return
         self._is_closed = True
         try:
+            self._abort_quietly(timeout_ms)
             self._flush(timeout_ms)
         except RequestTimedOutError as error:
             self._abandon(error)
@@ -268,6 +299,8 @@ class Producer(ProducerLoop):
             thread.join(JOIN_S)
 
     def _refuse_closed(self) -> None:
+        if self._state is not None:
+            self._state.refuse_forked()
         if self._is_closed:
             raise InvalidArgumentError("the producer has been closed")
 
@@ -331,6 +364,8 @@ class Producer(ProducerLoop):
     ) -> None:
         """Puts a record into the open batch of its partition; closes that if it is full, and opens
         one if there is none."""
+        self._refuse_closed()
+        self._check_transaction()
         self._refuse_too_large(topic, value, key, headers)
         if not self._has_room:
             self._wait_for_room()

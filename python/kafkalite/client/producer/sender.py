@@ -21,9 +21,10 @@ from kafkalite.client.network.connection import Closing, broker_error, check, ma
 from kafkalite.client.network.leaders import Leaders
 from kafkalite.client.network.pending_request import PendingConnections, PendingRequest
 from kafkalite.client.producer.deliveries import Deliveries
-from kafkalite.client.producer.link import Link
+from kafkalite.client.producer.link import Link, produce_request
 from kafkalite.client.producer.options import SendOptions
 from kafkalite.client.producer.partition_queue import Batch, PartitionQueue
+from kafkalite.client.producer.transaction_state import because
 from kafkalite.client.producer.transactions import Transaction
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
@@ -47,7 +48,7 @@ __all__ = ["Sender"]
 
 # Later versions name topics by id, which a topic that is made anew changes.
 PRODUCE_BY_NAME = 12
-# With later ones partitions join a transaction by themselves, if the cluster can (KIP-890).
+# With later ones partitions join a transaction by themselves, if the cluster can, and only then.
 PRODUCE_IN_TRANSACTION = 11
 
 HANG_UPS = 3
@@ -89,7 +90,7 @@ class Sender(Closing):
         self._id_asked_at = 0.0
         self._connecting = PendingConnections(cluster)
         self._transaction = transaction
-        self._transaction_error: KafkaliteError | None = None
+        self.transaction_error: KafkaliteError | None = None
         """Why the transaction can only be aborted."""
         self._deliveries = deliveries
         self._troubles = troubles
@@ -206,11 +207,27 @@ class Sender(Closing):
         for link in self._links.values():
             link.flights.clear()
 
+    def fail_transaction(self, error: KafkaliteError) -> None:
+        """Has all that is not on its way be given up, with the next turn."""
+        self.transaction_error = self.transaction_error or error
+
+    def begin_transaction(self) -> None:
+        """Begins anew, after the end of a transaction, when nothing is under way."""
+        transaction = self._transaction
+        if transaction is None:
+            return
+        self.transaction_error = None
+        if (transaction.producer_id, transaction.epoch) != (self._producer_id, self._epoch):
+            for queue in self.queues.values():
+                queue.renumber = False
+                queue.begin_epoch(transaction.producer_id, transaction.epoch)
+            self._producer_id, self._epoch = transaction.producer_id, transaction.epoch
+
     def _finish(self, batch: Batch, error: KafkaliteError | None, base_offset: int) -> None:
         self.pending_bytes -= batch.held_bytes
         self.pending_count -= 1
         if error is not None and self._transaction is not None:
-            self._transaction_error = self._transaction_error or error
+            self.fail_transaction(error)
         self._deliveries.finish(batch, error, base_offset)
 
     # --- sending ----------------------------------------------------------------------------------
@@ -224,9 +241,9 @@ class Sender(Closing):
         # First of all partitions: one that is given up ends the transaction of the others.
         for queue in self._ready:
             self._give_up_old(queue, now)
-        if self._transaction_error is not None:
+        if self.transaction_error is not None:
             for queue in self._ready:
-                self._give_up_all(queue, self._transaction_error)
+                self._give_up_all(queue, self.transaction_error)
         for queue in [queue for queue in self._ready if not queue.ready]:
             del self._ready[queue]
         for queue in self._ready:
@@ -243,7 +260,7 @@ class Sender(Closing):
             if led is not None:
                 by_node.setdefault(led.leader, []).append(queue)
         for node_id, queues in by_node.items():
-            if self._transaction_error is None:
+            if self.transaction_error is None:
                 self._send_to(node_id, queues, now)
 
     def _send_to(self, node_id: int, queues: list[PartitionQueue], now: float) -> None:
@@ -326,23 +343,11 @@ class Sender(Closing):
         return not link.connection.is_open
 
     def _request(self, batches: Iterable[Batch]) -> Any:
-        kind = messages.ProduceRequest
-        inner = kind.TopicProduceData
-        topics: dict[str, Any] = {}
-        for batch in batches:
-            records = self._stamped(batch) if self._producer_id >= 0 else batch.records
-            row = inner.PartitionProduceData(index=batch.partition, records=records)
-            topic = topics.get(batch.topic)
-            if topic is None:
-                topic = topics[batch.topic] = inner(name=batch.topic)
-            topic.partition_data.append(row)
+        numbered = self._producer_id >= 0
+        records = [(each, self._stamped(each) if numbered else each.records) for each in batches]
         transaction = self._transaction
-        return kind(
-            transactional_id=None if transaction is None else transaction.transactional_id,
-            acks=self._options.acks,
-            timeout_ms=self._options.request_timeout_ms,
-            topic_data=list(topics.values()),
-        )
+        name = None if transaction is None else transaction.transactional_id
+        return produce_request(records, self._options, name)
 
     def _stamped(self, batch: Batch) -> bytes:
         self.queues[batch.topic, batch.partition].number(batch)
@@ -350,7 +355,9 @@ class Sender(Closing):
 
     @property
     def _at_most(self) -> int:
-        return PRODUCE_BY_NAME if self._transaction is None else PRODUCE_IN_TRANSACTION
+        transaction = self._transaction
+        joins = transaction is None or transaction.adds_partitions
+        return PRODUCE_BY_NAME if joins else PRODUCE_IN_TRANSACTION
 
     def _take_producer_id(self, now: float) -> bool:
         """Says whether batches may go: with an id, or without one where the brokers have none."""
@@ -567,8 +574,9 @@ class Sender(Closing):
     def _give_up_all(self, queue: PartitionQueue, error: KafkaliteError) -> None:
         """A transaction that lacks a record is not committed: nothing more is sent of it."""
         queue.renumber = False
+        unsent = because("not sent, since the transaction can only be aborted", error)
         while queue.ready:
-            self._finish(queue.ready.popleft(), _unsent(error), -1)
+            self._finish(queue.ready.popleft(), unsent, -1)
 
     def _renumber(self, queue: PartitionQueue, now: float) -> None:
         if queue.is_unsure or now < queue.paused_until:
@@ -585,11 +593,3 @@ class Sender(Closing):
             producer_id, epoch = found
         queue.begin_epoch(producer_id, epoch)
         queue.renumber = False
-
-
-def _unsent(first: KafkaliteError) -> KafkaliteError:
-    """The error of records that were not sent because of the first error of their transaction."""
-    sentence = f"not sent, since the transaction can only be aborted: {first}"
-    if isinstance(first, BrokerError):
-        return BrokerError(sentence, code=first.code, name=first.name, retriable=first.retriable)
-    return type(first)(sentence)

@@ -6,25 +6,28 @@
     …                                          # produce to them with its producer id and epoch
     end(cluster, transaction.handle, commit=True)      # here, or wherever the handle was sent
 
-Everything is asked of the id's coordinator, in the versions that every broker since 0.11 speaks
-(before KIP-890's second part: partitions are added by a request of their own). A transaction that
-nobody ends is aborted by its coordinator after `timeout_ms`.
+Everything is asked of the id's coordinator, in the versions that every broker since 0.11 speaks:
+partitions are added by a request of their own. After `choose_protocol`, where the cluster has
+finalised `transaction.version` 2 (KIP-890), Produce and TxnOffsetCommit add them, and each end has
+the epoch of the next transaction. Then only who has begun it can end it: the handle does not.
+
+A transaction that nobody ends is aborted by its coordinator after `timeout_ms`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kafkalite.client.arguments import short_text
+from kafkalite.client.consumer.group_options import GroupMetadata
 from kafkalite.client.network.cluster import Cluster
 from kafkalite.client.network.connection import check
 from kafkalite.client.network.metadata import TRANSACTION
+from kafkalite.client.producer.transaction_state import FENCED, fenced
 from kafkalite.errors import BrokerError, UnsupportedVersionError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (
-    INVALID_PRODUCER_EPOCH,
     NONE,
     OPERATION_NOT_ATTEMPTED,
-    PRODUCER_FENCED,
     TRANSACTIONAL_ID_NOT_FOUND,
 )
 
@@ -36,6 +39,9 @@ INIT_VERSION = 5
 ADD_VERSION = 3
 COMMIT_OFFSET_VERSION = 4
 END_VERSION = 4
+# Those of `transaction.version` 2.
+COMMIT_OFFSET_VERSION_2 = 5
+END_VERSION_2 = 5
 
 ONGOING = "Ongoing"
 
@@ -57,8 +63,13 @@ class Transaction:
         self.producer_id = -1
         self.epoch = -1
         self._cluster = cluster
-        self._timeout_ms = timeout_ms
+        self.timeout_ms = timeout_ms
+        self.adds_partitions = False
+        """Produce and TxnOffsetCommit make partitions part of it (KIP-890)."""
         self._partitions: set[Partition] = set()
+        self._has_offsets = False
+        self._has_to_renew = False
+        """It was aborted: which numbers the brokers know is not known."""
 
     @property
     def handle(self) -> OpenTransaction:
@@ -68,20 +79,34 @@ class Transaction:
     @property
     def has_partitions(self) -> bool:
         """Says whether there is anything to end."""
-        return bool(self._partitions)
+        return bool(self._partitions) or self._has_offsets
 
     def begin(self) -> None:
         """Gets a producer id and epoch; every earlier producer of the id is fenced, and what it
         left open aborted. Raises `BrokerError`."""
         request = messages.InitProducerIdRequest(
-            transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms
+            transactional_id=self.transactional_id, transaction_timeout_ms=self.timeout_ms
         )
         response = self._ask(request, INIT_VERSION)
         self.producer_id, self.epoch = response.producer_id, response.producer_epoch
 
+    def choose_protocol(self) -> None:
+        """Takes that of `transaction.version` 2 where the cluster has it."""
+
+        def ask() -> bool:
+            node_id = self._cluster.coordinator(self.transactional_id, TRANSACTION)
+            connection = self._cluster.connection(node_id)
+            level = connection.features.get("transaction.version", 0)
+            return level >= 2 and connection.version_for("EndTxn") >= END_VERSION_2
+
+        self.adds_partitions = self._cluster.retry(ask)
+
     def add(self, partitions: Iterable[Partition]) -> None:
         """Makes partitions part of the transaction, before the first batch for each."""
         new = [each for each in dict.fromkeys(partitions) if each not in self._partitions]
+        if self.adds_partitions:
+            self._partitions.update(new)
+            return
         if not new:
             return
         kind = messages.AddPartitionsToTxnRequest
@@ -102,40 +127,83 @@ class Transaction:
     def note_progress(self, group: str, topic: str, progress: int) -> None:
         """Makes a number part of the transaction, as the offset that a group has committed: it is
         there for `read_progress` if, and only if, the transaction is committed."""
-        coordinated = messages.AddOffsetsToTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            group_id=group,
-        )
-        self._ask(coordinated, ADD_VERSION)
-        kind = messages.TxnOffsetCommitRequest
-        inner = kind.TxnOffsetCommitRequestTopic
-        row = inner.TxnOffsetCommitRequestPartition(
-            partition_index=0, committed_offset=progress, committed_metadata=""
-        )
-        request = kind(
-            transactional_id=self.transactional_id,
-            group_id=group,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            topics=[inner(name=topic, partitions=[row])],
-        )
+        self.commit_offsets(GroupMetadata(group), {(topic, 0): (progress, -1)})
+
+    def commit_offsets(
+        self, member: GroupMetadata, offsets: Mapping[Partition, tuple[int, int]]
+    ) -> None:
+        """Makes offsets, each with the leader epoch of what was read before it, part of the
+        transaction. Raises `BrokerError`, also where the group has gone on without the member."""
+        if not self.adds_partitions:
+            coordinated = messages.AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                group_id=member.group,
+            )
+            self._ask(coordinated, ADD_VERSION)
+        self._has_offsets = True
+        request = self._offsets_request(member, offsets)
+        version = COMMIT_OFFSET_VERSION_2 if self.adds_partitions else COMMIT_OFFSET_VERSION
 
         def ask() -> None:
-            node_id = self._cluster.coordinator(group)
-            response = self._cluster.ask(request, node_id=node_id, at_most=COMMIT_OFFSET_VERSION)
+            node_id = self._cluster.coordinator(member.group)
+            response = self._cluster.ask(request, node_id=node_id, at_most=version)
             for answered in response.topics:
                 for partition in answered.partitions:
-                    check(partition.error_code, f"group '{group}'")
+                    check(partition.error_code, f"group '{member.group}'")
 
         self._cluster.retry(ask)
 
+    def _offsets_request(
+        self, member: GroupMetadata, offsets: Mapping[Partition, tuple[int, int]]
+    ) -> Any:
+        kind = messages.TxnOffsetCommitRequest
+        inner = kind.TxnOffsetCommitRequestTopic
+        topics: dict[str, Any] = {}
+        for (topic, index), (offset, leader_epoch) in sorted(offsets.items()):
+            row = inner.TxnOffsetCommitRequestPartition(
+                partition_index=index,
+                committed_offset=offset,
+                committed_leader_epoch=leader_epoch,
+                committed_metadata="",
+            )
+            topics.setdefault(topic, inner(name=topic)).partitions.append(row)
+        return kind(
+            transactional_id=self.transactional_id,
+            group_id=member.group,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            generation_id=member.generation,
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            topics=list(topics.values()),
+        )
+
     def end(self, *, commit: bool) -> None:
-        """Ends it here. Raises `BrokerError`."""
+        """Ends it here; may be called again after a lost answer. Raises `BrokerError`."""
         if self.has_partitions:
-            end(self._cluster, self.handle, commit=commit)
+            self._has_to_renew = not (commit or self.adds_partitions)
+            version = END_VERSION_2 if self.adds_partitions else END_VERSION
+            ended = _end(self._cluster, self.handle, version, commit=commit)
+            if self.adds_partitions:
+                self.producer_id, self.epoch = ended.producer_id, ended.producer_epoch
+            self._has_offsets = False
             self._partitions.clear()
+        if self._has_to_renew:
+            self._renew()
+            self._has_to_renew = False
+
+    def _renew(self) -> None:
+        """Takes the next epoch, if no other producer has the id by now (KIP-360)."""
+        request = messages.InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.timeout_ms,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+        )
+        response = self._ask(request, INIT_VERSION)
+        self.producer_id, self.epoch = response.producer_id, response.producer_epoch
 
     def _ask(self, request: Any, at_most: int, *, unknown_topic: bool = False) -> Any:
         return _ask(self._cluster, self.transactional_id, request, at_most, unknown_topic)
@@ -147,13 +215,17 @@ def end(cluster: Cluster, transaction: OpenTransaction, *, commit: bool) -> None
     Raises `BrokerError`: the transaction was aborted by its coordinator when its time was over, or
     by another producer of the same id.
     """
+    _end(cluster, transaction, END_VERSION, commit=commit)
+
+
+def _end(cluster: Cluster, transaction: OpenTransaction, version: int, *, commit: bool) -> Any:
     request = messages.EndTxnRequest(
         transactional_id=transaction.transactional_id,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.epoch,
         committed=commit,
     )
-    _ask(cluster, transaction.transactional_id, request, END_VERSION)
+    return _ask(cluster, transaction.transactional_id, request, version)
 
 
 def is_open(cluster: Cluster, transaction: OpenTransaction) -> bool:
@@ -236,7 +308,7 @@ def _ask(
         try:
             check(code, f"transactional id '{transactional_id}'")
         except BrokerError as error:
-            if code in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED):
+            if code in FENCED:
                 raise fenced(transactional_id, error) from error
             raise
         return response
@@ -252,14 +324,3 @@ def _first_error(response: Any) -> int:
             if row.partition_error_code not in (NONE, OPERATION_NOT_ATTEMPTED):
                 return int(row.partition_error_code)
     return int(response.error_code)
-
-
-def fenced(transactional_id: str, error: BrokerError) -> BrokerError:
-    """Says in the user's words that their transaction is over."""
-    return BrokerError(
-        f"transactional id '{transactional_id}': its transaction was aborted, because "
-        f"transaction.timeout.ms was over or another producer uses the id ({error.name})",
-        code=error.code,
-        name=error.name,
-        retriable=False,
-    )

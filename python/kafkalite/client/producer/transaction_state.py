@@ -1,0 +1,190 @@
+"""The states of a transactional producer, and what may be done in each.
+
+    READY ── begin ──► OPEN ── commit ──► FLUSHING ── asked ──► COMMITTING ── ended ──► READY
+                        │ failed           │ failed                │ failed
+                        ▼                  ▼                       ▼
+                      FAILED ◄─────────────┴───────────────────────┘
+    OPEN, FLUSHING, FAILED ── abort ──► ABORTING ── ended ──► READY
+
+    any ── failed for good ──► FATAL     another producer has the id, or this one may not
+    any ── the child of a fork ──► FORKED
+
+COMMITTING and ABORTING stay while no answer is there: the same may be asked for again, and nothing
+else, since it may have been done. No I/O: who asks brokers tells what came of it.
+"""
+
+from enum import Enum, auto
+
+from kafkalite.errors import (
+    BrokerError,
+    ClientError,
+    InvalidArgumentError,
+    KafkaliteError,
+    UnsupportedVersionError,
+)
+from kafkalite.protocol.codes import (
+    INVALID_PRODUCER_EPOCH,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_TXN_STATE,
+    PRODUCER_FENCED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+
+__all__ = ["State", "TransactionState", "because", "fenced"]
+
+# The last of them: the coordinator has ended the transaction, which was to be ended otherwise.
+FENCED = (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, INVALID_TXN_STATE)
+FATAL = (*FENCED, INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+
+class State(Enum):
+    """See the picture above."""
+
+    READY = auto()
+    OPEN = auto()
+    FLUSHING = auto()
+    FAILED = auto()
+    COMMITTING = auto()
+    ABORTING = auto()
+    FATAL = auto()
+    FORKED = auto()
+
+
+class TransactionState:
+    """The state of one producer. Refuses by `InvalidArgumentError` what may not be, and raises the
+    first error of a transaction that has failed."""
+
+    def __init__(self, transactional_id: str) -> None:
+        self.now = State.READY
+        self._transactional_id = transactional_id
+        self._error: KafkaliteError | None = None
+        """Why it is FAILED, or FATAL."""
+
+    @property
+    def is_to_abort(self) -> bool:
+        """Says whether there is something that nobody has asked to be committed."""
+        return self.now in (State.OPEN, State.FLUSHING, State.FAILED, State.ABORTING)
+
+    def check_open(self) -> None:
+        """Refuses records and offsets where they would be part of no transaction."""
+        self._refuse_dead()
+        if self.now is State.FAILED:
+            raise self._again("the transaction has failed and can only be aborted")
+        if self.now is State.FLUSHING:
+            raise InvalidArgumentError(
+                "the transaction is being committed: what is to be part of it comes before that"
+            )
+        if self.now is not State.OPEN:
+            raise InvalidArgumentError(
+                "a transactional producer sends within a transaction, and none is under way: "
+                "use `with producer.transaction():`"
+            )
+
+    def begin(self) -> None:
+        """Begins a transaction."""
+        self.check_ready()
+        self.now = State.OPEN
+
+    def check_ready(self) -> None:
+        """Refuses a transaction within another."""
+        self._refuse_dead()
+        self._refuse_unanswered()
+        if self.now is not State.READY:
+            raise InvalidArgumentError(
+                "a transaction is under way already: commit or abort it before the next begins"
+            )
+
+    def commit(self) -> None:
+        """Begins to commit, or goes on with it: takes no more records."""
+        self._refuse_dead()
+        if self.now is State.ABORTING:
+            self._refuse_unanswered()
+        if self.now not in (State.FLUSHING, State.COMMITTING):
+            self.check_open()
+            self.now = State.FLUSHING
+
+    def asked(self) -> None:
+        """All records are on their brokers, and the coordinator is about to be asked to commit."""
+        if self.now is State.FLUSHING:
+            self.now = State.COMMITTING
+
+    def abort(self) -> None:
+        """Begins to abort, or goes on with it."""
+        self._refuse_dead()
+        if self.now is State.COMMITTING:
+            self._refuse_unanswered()
+        if not self.is_to_abort:
+            raise InvalidArgumentError("there is nothing to abort: no transaction is under way")
+        self.now = State.ABORTING
+
+    def failed(self, error: KafkaliteError) -> KafkaliteError:
+        """Takes the error of a record, of offsets or of the end, and gives the one to raise."""
+        if self.now in (State.FATAL, State.FORKED):
+            return self._error or error
+        is_final = isinstance(error, UnsupportedVersionError)
+        if isinstance(error, BrokerError):
+            is_final = error.code in FATAL
+            if error.code in FENCED:
+                error = fenced(self._transactional_id, error)
+        if is_final:
+            self.now, self._error = State.FATAL, error
+        elif self.now in (State.OPEN, State.FLUSHING, State.COMMITTING):
+            self.now, self._error = State.FAILED, error
+        return error
+
+    def ended(self) -> None:
+        """The coordinator has answered: it is committed, or aborted."""
+        if self.now in (State.COMMITTING, State.ABORTING):
+            self.now, self._error = State.READY, None
+
+    def leave_to_parent(self) -> None:
+        """Refuses all, in the child of a fork: the transaction is the parent's."""
+        self.now = State.FORKED
+
+    def refuse_forked(self) -> None:
+        """Refuses all use in the child of a fork."""
+        if self.now is State.FORKED:
+            raise InvalidArgumentError(
+                "the producer and its transaction belong to the process that has made it, which "
+                "has forked this one: make a Producer, with a transactional_id of its own, in this "
+                "process"
+            )
+
+    def _refuse_dead(self) -> None:
+        self.refuse_forked()
+        if self.now is State.FATAL:
+            raise self._again("the producer can do no more")
+
+    def _refuse_unanswered(self) -> None:
+        if self.now is State.COMMITTING:
+            raise InvalidArgumentError(
+                "the commit of the last transaction was not answered, and may have been done: "
+                "call commit_transaction again"
+            )
+        if self.now is State.ABORTING:
+            raise InvalidArgumentError(
+                "the abort of the last transaction was not answered: call abort_transaction again"
+            )
+
+    def _again(self, what: str) -> KafkaliteError:
+        """What is raised again and again, each time anew: a traceback would grow."""
+        return because(what, self._error or ClientError("it is not known why"))
+
+
+def because(what: str, error: KafkaliteError) -> KafkaliteError:
+    """An error of the same kind as the one that it comes of."""
+    sentence = f"{what}: {error}"
+    if isinstance(error, BrokerError):
+        return BrokerError(sentence, code=error.code, name=error.name, retriable=error.retriable)
+    return type(error)(sentence)
+
+
+def fenced(transactional_id: str, error: BrokerError) -> BrokerError:
+    """Says in the user's words that their transaction is over."""
+    return BrokerError(
+        f"transactional id '{transactional_id}': its transaction was aborted, because "
+        f"transaction.timeout.ms was over or another producer uses the id ({error.name})",
+        code=error.code,
+        name=error.name,
+        retriable=False,
+    )
