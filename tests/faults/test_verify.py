@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import verify
-from faults.verify import FINAL, OBSERVER, Ends, Holdings, Operation, Outcome, check, check_process
+from faults.verify import (
+    FINAL,
+    OBSERVER,
+    Ends,
+    Holdings,
+    Operation,
+    Outcome,
+    check,
+    check_copies,
+    check_process,
+)
 
 PARTITION = "t-0"
 
@@ -312,3 +322,57 @@ def test_many_findings_of_a_kind_are_told_by_the_first_few() -> None:
     lost = [*without_final(good(50)), *final({})]
     findings = check(lost)
     assert "… and 45 more of that kind" in findings
+
+
+def copied(count: int = 4) -> list[Operation]:
+    """A source, two transactions of which one is aborted and done again, and who reads them."""
+    source = [
+        Operation("feeder", "produce", Outcome.OK, at, at, "source-0", f"v{at}", at)
+        for at in range(count)
+    ]
+    copies = [
+        copy(f"v{at}", transaction, outcome)
+        for transaction, outcome in (("1", Outcome.FAIL), ("2", Outcome.OK))
+        for at in range(count)
+    ]
+    # The aborted records and two markers lie between.
+    return [*source, *copies, *(read_copy(f"v{at}", count + 1 + at) for at in range(count))]
+
+
+def copy(value: str, transaction: str, outcome: Outcome) -> Operation:
+    return Operation("w", "copy", outcome, 0, 0, "target-0", value, transaction=transaction)
+
+
+def read_copy(value: str, offset: int, transaction: str = "2") -> Operation:
+    return Operation(
+        "r", "read", Outcome.OK, 0, 0, "target-0", value, offset, transaction=transaction
+    )
+
+
+def test_a_good_copy_passes() -> None:
+    assert check_copies(copied(), "source", "target") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        (lambda it: it[:-1], "did not read v3, whose transaction was committed"),
+        (lambda it: [*it, read_copy("v3", 20)], "read v3 more than once"),
+        (lambda it: [*it, read_copy("v9", 20, "1")], "read v9 of 1, which was aborted"),
+        (lambda it: [*it, read_copy("v9", 20, "3")], "read v9 as record 4 of 5, and not None"),
+        (lambda it: [*it[:-2], it[-1], it[-2]], "was given offsets that do not grow"),
+        (lambda it: it[:12], "nobody has read it"),
+        (
+            lambda it: [replace(it[0], outcome=Outcome.UNKNOWN), *it[1:]],
+            "source-0: v0 was not acknowledged",
+        ),
+        (
+            lambda it: [*it[:-2], read_copy("v3", 7), read_copy("v2", 8)],
+            "read v3 as record 2 of 4, and not v2",
+        ),
+    ],
+)
+def test_a_bad_copy_is_found(
+    change: Callable[[list[Operation]], list[Operation]], finding: str
+) -> None:
+    assert finding in "\n".join(check_copies(change(copied()), "source", "target"))

@@ -12,11 +12,11 @@ The topics of a history are neither compacted nor transactional, so that offsets
 import bisect
 import json
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from itertools import accumulate, chain, pairwise, product
+from itertools import accumulate, chain, pairwise, product, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,7 +63,9 @@ class Operation:
     process: str
     name: str
     """`produce`, `read`, `ends`, `commit`, `committed` (a look at what a group has committed),
-    `holdings` (those of the broker's process), or `fault`, which says what befell the broker."""
+    `holdings` (those of the broker's process), `copy` (of a record in a transaction: `ok` if that
+    has been committed, `fail` if its client has never asked for that), or `fault`, which says what
+    befell the broker."""
     outcome: Outcome
     began: float
     ended: float
@@ -79,6 +81,8 @@ class Operation:
     session: int = 0
     """Of a read: within one, offsets follow each other."""
     group: str = ""
+    transaction: str = ""
+    """Of a `copy`, and of a read of what has been copied: that in which it was written."""
     ends: Ends | None = None
     holdings: Holdings | None = None
 
@@ -158,6 +162,56 @@ def check_process(operations: Iterable[Operation], more: Holdings) -> list[str]:
             if now > bound:
                 findings.append(f"the broker holds {now} {kind} {each.value}, {first} at first")
     return findings
+
+
+def check_copies(operations: Iterable[Operation], source: str, target: str) -> list[str]:
+    """2 and 6. What is wrong with the copy of one topic to another in transactions: each reader of
+    what is committed has found every record once, in the order of the source, and whole
+    transactions only."""
+    everything = list(operations)
+    ended = {each.transaction: each.outcome for each in everything if each.name == "copy"}
+    copies = _by_partition(each for each in everything if each.name == "copy")
+    sent = _by_partition(each for each in everything if each.name == "produce")
+    findings = []
+    for partition, records in sent.items():
+        copied = target + partition.removeprefix(source)
+        refused = [each for each in records if each.outcome is not Outcome.OK]
+        findings += [f"{partition}: {each.value} was not acknowledged" for each in refused]
+        wanted = [each.value for each in sorted(records, key=lambda each: each.offset)]
+        reads: dict[tuple[str, int], list[Operation]] = defaultdict(list)
+        for each in everything:
+            if each.name == "read" and each.partition == copied:
+                reads[each.process, each.session].append(each)
+        committed = {each.value for each in copies[copied] if each.outcome is Outcome.OK}
+        if not reads:
+            findings.append(f"{copied}: nobody has read it")
+        for (process, _), found in reads.items():
+            findings += _wrong_copy(f"{copied}: {process}", found, wanted, committed, ended)
+    return findings
+
+
+def _wrong_copy(
+    who: str,
+    found: list[Operation],
+    wanted: list[str],
+    committed: set[str],
+    ended: dict[str, Outcome],
+) -> Iterator[str]:
+    """What is wrong with what one reader has found in one partition; the first of each kind."""
+    if any(after.offset <= before.offset for before, after in pairwise(found)):
+        yield f"{who} was given offsets that do not grow"
+    values = [each.value for each in found]
+    aborted = [each for each in found if ended.get(each.transaction) is Outcome.FAIL]
+    if aborted:
+        yield f"{who} read {aborted[0].value} of {aborted[0].transaction}, which was aborted"
+    if missed := committed - set(values):
+        yield f"{who} did not read {min(missed)}, whose transaction was committed"
+    if len(set(values)) < len(values):
+        yield f"{who} read {Counter(values).most_common(1)[0][0]} more than once"
+    if values != wanted:
+        pairs = enumerate(zip_longest(values, wanted))
+        at, (value, other) = next(each for each in pairs if each[1][0] != each[1][1])
+        yield f"{who} read {value} as record {at} of {len(values)}, and not {other}"
 
 
 def _last_reader_came_to_the_end(history: History) -> Iterator[str]:
@@ -368,8 +422,8 @@ PROMISES: tuple[Callable[[History], Iterator[str]], ...] = (
     _commits_stay,
     _groups_read_everything,
 )
-"""Numbered as the invariants that a fault must leave standing; 6 (transactions), 8 and 10
-(replicas) come with what they are about."""
+"""Numbered as the invariants that a fault must leave standing; 6 (transactions) is in
+`check_copies`, 8 and 10 (replicas) come with what they are about."""
 
 
 def _by_partition(operations: Iterable[Operation]) -> dict[str, list[Operation]]:
