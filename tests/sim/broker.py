@@ -103,7 +103,7 @@ class World(Protocol):
 
 
 class Disk:
-    """What a process leaves to the next one."""
+    """The logs and levels that a process leaves to the next one."""
 
     def __init__(self, partitions: int, level: int) -> None:
         counts = {

@@ -398,7 +398,7 @@ class Checker:
             known = self.on_disk(transactional_id)
             value = None if known is None else known.value
             if value is not None:
-                value = value._replace(previous_producer_id=NO_ID)
+                value = kept(value)
             if loaded.get(transactional_id) != value:
                 why = f"loaded is {loaded.get(transactional_id)}, on disk {value}"
                 raise ViolationError("T6", why, transactional_id)
@@ -442,6 +442,14 @@ def states_of(batch: Batch) -> list[tuple[str, Transaction | None]]:
         value = None if read.value is None else transaction_of(read.value)
         found.append((read.key.transactional_id, value))
     return found
+
+
+def kept(state: Transaction) -> Transaction:
+    """Strips a state of all that not every version of a record keeps, or that has no use in it."""
+    version = 0 if state.state in OPENABLE else state.client_version
+    return state._replace(
+        client_version=version, last_producer_epoch=NO_ID, previous_producer_id=NO_ID
+    )
 
 
 def name_of(place: Place) -> str:

@@ -80,7 +80,7 @@ class Attempt:
     sent_offsets: set[int] = field(default_factory=set)
     asked_to_commit: bool = False
     committed: bool | None = None
-    """What EndTxn was answered; None for nothing."""
+    """The result that EndTxn was answered well for; None if it was not."""
 
 
 class AbortableError(Exception):
@@ -92,7 +92,7 @@ class FatalError(Exception):
 
 
 class Habits(NamedTuple):
-    """What a client is like."""
+    """A client's ways."""
 
     knows_epochs: bool
     """Speaks version 2 where the cluster does."""

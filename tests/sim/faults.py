@@ -20,6 +20,7 @@ FAULTS: Final = (
     "send_late_marker",
     "kill_client",
     "raise_level",
+    "lower_level",
 )
 CLOCK_JUMPS_MS: Final = (-5_000, -300, 300, 2_000, 8 * 86_400_000)
 """The last is longer than transactional ids and offsets are kept."""
@@ -137,4 +138,11 @@ class Faults:
         world = self._world
         if world.disk.level < 2 and world.broker is not None:
             world.broker.set_level(world.disk.level + 1)
+            world.note("", f"transaction.version is {world.disk.level}")
+
+    def lower_level(self) -> None:
+        """UpdateFeatures: `transaction.version` is one less."""
+        world = self._world
+        if world.disk.level > 0 and world.broker is not None:
+            world.broker.set_level(world.disk.level - 1)
             world.note("", f"transaction.version is {world.disk.level}")

@@ -253,7 +253,7 @@ class ModelLog:
         return self._append(batch, transaction_version)
 
     def flush(self, end_offset: int) -> None:
-        """What is below is on disk."""
+        """Everything below the offset is on disk."""
         self.flushed_offset = max(self.flushed_offset, min(end_offset, self.end_offset))
 
     def restart(self, kept_batches: int | None) -> int:

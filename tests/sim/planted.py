@@ -120,7 +120,7 @@ def offsets_hold_after_abort() -> Planted:
 
 
 def older_offset_holds() -> Planted:
-    """Of two transactions' offsets that of the later marker holds (KAFKA-5247)."""
+    """The later marker decides between two offsets, not the later record (KAFKA-5247)."""
 
     def end_transaction(self: Offsets, producer_id: int, *, commit: bool) -> None:
         for key, offset in self._open.pop(producer_id, {}).items():

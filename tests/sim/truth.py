@@ -1,4 +1,4 @@
-"""What is committed, by the batches of a log alone: the plain way, from the first to the last.
+"""Tells by the batches of a log alone what is committed: from the first to the last, plainly.
 
 The model log and the product keep indexes, open transactions and pending offsets; here a batch
 counts if the first marker of its producer behind it is a commit, and is on disk.

@@ -23,7 +23,7 @@ from kafkalite.transactions.records import transaction_record
 from kafkalite.transactions.states import EMPTY, NO_ID, STATE_NAMES, Transaction
 from sim import clients, truth
 from sim.broker import TOPIC, Broker, Disk
-from sim.checker import OPENABLE, Checker, ViolationError, states_of
+from sim.checker import OPENABLE, Checker, ViolationError, kept, states_of
 from sim.clients import Counters, Habits, Pause, Producer
 from sim.faults import FAULTS, Faults
 from sim.model_log import EPOCH_MAX, Batch, ModelLog, parsed_batch
@@ -36,7 +36,7 @@ REST_MS_MAX: Final = 60_000
 
 
 class Plan(NamedTuple):
-    """What a seed stands for."""
+    """The knobs of one history, drawn from its seed."""
 
     level: int
     ids: int
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
     knows_epochs: float
     bumps: float
     tries_max: tuple[int, ...]
-    """What its clients are like (`Habits`)."""
+    """The ways of its clients (`Habits`)."""
     faults: tuple[str, ...]
     fault_pause_ms: int
     first_epoch: int | None
@@ -386,7 +386,7 @@ class World:
         broker = self.broker
         assert broker is not None
         states = {
-            name: entry.now._replace(last_producer_epoch=NO_ID, previous_producer_id=NO_ID)
+            name: kept(entry.now)
             for shard in broker.transactions.runtime.shards
             for name, entry in shard.machine.entries.items()
         }

@@ -78,3 +78,21 @@ def test_the_completion_of_the_next_transaction_is_not_written_twice() -> None:
     assert machine.machine.entries[NAME].now.state == COMPLETE_COMMIT
     machine.perform(machine.machine.on_time(Moment(RETRY_MS, RETRY_MS)))
     assert len(machine.appends) == 1
+
+
+def test_a_completion_is_written_though_something_else_was_being_written_that_failed() -> None:
+    """The retry met a transition that was being written, and left it to that one to say that the
+    transaction is over. That failed: the log never said so."""
+    machine = begin()
+    machine.commit(0)
+    machine.end_write(codes.COORDINATOR_NOT_AVAILABLE)
+    add = AddRequest(7, 1, PLACES, 2)
+    refused: list[int] = []
+    told = machine.machine.add_partitions(NAME, add, refused.append, Moment(0, 0))
+    machine.perform(told)
+    machine.perform(machine.machine.on_time(Moment(RETRY_MS, RETRY_MS)))
+    machine.end_write(codes.COORDINATOR_NOT_AVAILABLE, RETRY_MS)
+    assert refused == [codes.COORDINATOR_NOT_AVAILABLE]
+    assert not machine.appends
+    machine.perform(machine.machine.on_time(Moment(2 * RETRY_MS, 2 * RETRY_MS)))
+    assert len(machine.appends) == 1

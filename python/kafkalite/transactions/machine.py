@@ -180,8 +180,12 @@ class TransactionMachine:
             self._retry_due_ms = None
             incomplete, self._incomplete = self._incomplete, {}
             for transactional_id, (entry, over) in incomplete.items():
-                is_present = self.entries.get(transactional_id) is entry and entry.now is over
-                if is_present and not entry.is_pending:
+                if self.entries.get(transactional_id) is not entry or entry.now is not over:
+                    continue
+                if entry.is_pending:
+                    # What is being written says it too, unless it fails.
+                    self._note_incomplete(transactional_id, entry, moment)
+                else:
                     effects += self._write_completion(transactional_id, entry)
         return effects
 
@@ -446,9 +450,13 @@ class TransactionMachine:
     ) -> Sequence[Effect]:
         is_present = entry.now is written and self.entries.get(transactional_id) is entry
         if error_code != codes.NONE and is_present:
-            self._incomplete[transactional_id] = (entry, written)
-            self._retry_due_ms = moment.now_ms + RETRY_MS
+            self._note_incomplete(transactional_id, entry, moment)
         return ()
+
+    def _note_incomplete(self, transactional_id: str, entry: Entry, moment: Moment) -> None:
+        """Has the end of a transaction written later, if nothing else is until then."""
+        self._incomplete[transactional_id] = (entry, entry.now)
+        self._retry_due_ms = moment.now_ms + RETRY_MS
 
 
 def _ended(transaction: Transaction, end: End) -> ProducerAnswer:
