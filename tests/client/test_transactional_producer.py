@@ -4,6 +4,8 @@ fork, a kill, what a caller gets wrong."""
 import itertools
 import os
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +16,8 @@ import pytest
 import kafkalite
 from api.raw import Connection
 from client.test_lifetime import in_a_fork
+from client.test_producer_interrupts import Interrupted, at_place, interrupt
+from client.test_transactions import broker_with
 from client.transactional import (
     STORIES,
     committed,
@@ -24,6 +28,8 @@ from client.transactional import (
     values,
 )
 from kafkalite.client import Admin, Cluster, Consumer, Producer
+from kafkalite.client.producer import sender
+from kafkalite.client.producer.transaction_state import State
 from kafkalite.errors import (
     BrokerError,
     ClientError,
@@ -198,6 +204,62 @@ def test_offsets_of_a_member_that_the_group_has_put_out_abort_the_transaction(
         consumer._coordinator.group.generation -= 1
         with producer.transaction():
             producer.send_offsets(consumer)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_transaction_that_is_broken_off_at_any_place_is_there_as_a_whole_or_not_at_all(
+    servers: str, topic: str
+) -> None:
+    """A handler of a signal raises; the producer goes on with what the sentence says."""
+    make(servers, topic)
+    phase, wanted, is_interrupted = 1, [], True
+    while is_interrupted:
+        name = b"%d" % phase
+        with Producer(servers, transactional_id=topic, linger_ms=0) as producer:
+            is_interrupted = False
+            with at_place(phase, interrupt):
+                try:
+                    with producer.transaction():
+                        send(producer, topic, name)
+                    wanted.append(name)
+                except Interrupted:
+                    is_interrupted = True
+            assert producer._state is not None
+            if producer._state.now is State.COMMITTING:
+                producer.commit_transaction()
+                wanted.append(name)
+            elif producer._state.is_to_abort:
+                producer.abort_transaction()
+            with producer.transaction():
+                send(producer, topic, name + b"+")
+            wanted.append(name + b"+")
+        phase += 29
+    committed(servers, topic, sent(*wanted))
+    counts = Counter(value.split(b"-")[0] for value in values(servers, topic))
+    assert set(counts.values()) == {2}
+    assert set(wanted) <= set(counts)
+    assert phase > 300
+
+
+def test_a_coordinator_that_does_not_answer_holds_up_no_flush(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was waited for under the producer's lock for as long as a record has."""
+    broker, coordinator = broker_with()
+
+    def answer(name: str, request: Any) -> Any:
+        return None if name == "AddPartitionsToTxn" else coordinator(name, request)
+
+    broker._handler = answer
+    monkeypatch.setattr(sender, "ADD_S", 0.2)
+    with broker, Producer(broker.servers, transactional_id="etl-0", linger_ms=0) as producer:
+        producer.begin_transaction()
+        began = time.monotonic()
+        producer.send("orders", b"0")
+        with pytest.raises(RequestTimedOutError, match="AddPartitionsToTxn"):
+            producer.flush(500)
+        producer.close(0)
+        assert time.monotonic() - began < 10
 
 
 def test_what_a_caller_gets_wrong_is_one_sentence(servers: str, topic: str) -> None:

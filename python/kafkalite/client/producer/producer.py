@@ -373,6 +373,7 @@ class Producer(TransactionCalls):
         while outcome == REFUSED:
             at = self._partition(topic, partition, key)
             self._refuse_closed()
+            self._check_transaction()  # it may have ended while this call has waited
             outcome = self._accumulator.append(
                 topic, value, key, headers, at, timestamp_ms, on_delivery, True
             )

@@ -51,6 +51,9 @@ PRODUCE_BY_NAME = 12
 # With later ones partitions join a transaction by themselves, if the cluster can, and only then.
 PRODUCE_IN_TRANSACTION = 11
 
+ADD_S = 5.0
+"""The time that a coordinator is waited for in one go, under the producer's lock."""
+
 HANG_UPS = 3
 """So often a broker may hang up on a request before that is said to be the reason."""
 
@@ -272,7 +275,8 @@ class Sender(Closing):
             if link is None or now < link.connection.throttled_until:
                 return
             if self._transaction is not None:
-                self._transaction.add((queue.topic, queue.partition) for queue in queues)
+                with self._cluster.until(now + ADD_S):
+                    self._transaction.add((queue.topic, queue.partition) for queue in queues)
         except ClientError as error:
             for queue in queues:
                 batch = queue.ready.popleft()
