@@ -19,6 +19,7 @@ SEEDS = 500
 SEEDS_LONG = 20_000
 SEEDS_PLANTED = 500
 """Among so many seeds each planted bug is found."""
+INVARIANTS = {"T1", "T2", "T3", "T4", "T5", "T6", "T7"}
 TESTS = Path(__file__).resolve().parent.parent
 
 
@@ -50,11 +51,10 @@ def test_every_invariant_holds_for_many_seeds() -> None:
 
 @pytest.mark.parametrize("name", sorted(PLANTED))
 def test_a_planted_bug_is_found(name: str) -> None:
+    """By an invariant: an exception that the bug leads to counts for nothing."""
     with PLANTED[name]():
-        found = first_failing_seed(range(SEEDS_PLANTED))
-    assert found is not None
-    _, violation = found
-    assert violation.invariant in {"T1", "T2", "T3", "T4", "T5", "T6", "T7"}, violation
+        found = (run_seed(seed, Trace(is_on=False)) for seed in range(SEEDS_PLANTED))
+        assert any(each is not None and each.invariant in INVARIANTS for each in found)
 
 
 def test_a_failure_tells_its_steps_and_how_to_repeat_it() -> None:
