@@ -16,6 +16,8 @@ from typing import NamedTuple
 import pytest
 
 import kafkalite
+from api.raw import Connection
+from api.transactions import Transactor
 from kafkalite import cli
 from kafkalite.client import Consumer
 
@@ -738,3 +740,30 @@ def test_a_broker_that_is_not_there_is_one_line(capfd: pytest.CaptureFixture[str
     assert cli.run(["topics", "list", "--bootstrap-server", "127.0.0.1:1"]) == 1
     told = capfd.readouterr().err
     assert told == "kafkalite: no connection to 127.0.0.1:1: Connection refused\n"
+
+
+def test_transactions_of_our_broker_are_described_and_ended(run: Run, servers: str) -> None:
+    assert run("topics", "create", "in-transactions").exit == 0
+    place = ("--topic", "in-transactions", "--partition", "0")
+    with Connection(servers) as connection:
+        client = Transactor(connection, "left-open")
+        assert client.init() == 0
+        assert client.add(("in-transactions", 0)) == {("in-transactions", 0): 0}
+        assert client.produce("in-transactions", 0) == 0
+    found = json.loads(run("transactions", "describe", "left-open", "--json").out)
+    assert (found["transactionState"], found["topicPartitions"]) == (
+        "Ongoing",
+        [{"topic": "in-transactions", "partition": 0}],
+    )
+    (producer,) = run("transactions", "describe-producers", *place, "--json").out.splitlines()
+    assert json.loads(producer)["currentTransactionStartOffset"] == 0
+    assert run("transactions", "abort", *place).exit == 2
+    assert run("transactions", "abort", *place, "--start-offset", "1").exit == 1
+    assert run("transactions", "abort", *place, "--start-offset", "0").exit == 0
+    (producer,) = run("transactions", "describe-producers", *place, "--json").out.splitlines()
+    assert json.loads(producer)["currentTransactionStartOffset"] is None
+    assert run("transactions", "force-terminate", "left-open").exit == 0
+    found = json.loads(run("transactions", "describe", "left-open", "--json").out)
+    assert found["transactionState"] == "Empty"
+    for wrong in (["describe"], ["find-hanging"], ["find-hanging", "--partition", "0"]):
+        assert run("transactions", *wrong).exit == 2

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from api.raw import Connection
+from api.transactions import Transactor
 from kafkalite._native import partition_for_key
 from kafkalite.client import Consumer, Producer
 from oracle.broker import KafkaBroker
@@ -21,6 +23,7 @@ CONFIGS = "kafka.admin.ConfigCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
 # In the past, so that what is produced now is later.
 START_MS = 1_700_000_000_000
@@ -439,3 +442,77 @@ def reset_arguments(form: tuple[str, ...], scope: tuple[str, ...]) -> tuple[str,
 def reset_rows(printed: str) -> list[list[str]]:
     """Group, topic, partition, new offset."""
     return [row for row in rows_of(printed) if row[0] == "resets"]
+
+
+# --- transactions ---------------------------------------------------------------------------------
+
+
+def without_duration(text: str) -> list[list[str]]:
+    """The cells of a table, but for the duration of `describe`, which the clock tells."""
+    rows = [line.split("\t") for line in text.splitlines()]
+    shown = [at for at, title in enumerate(rows[0]) if title.strip() != "TransactionDurationMs"]
+    return [[row[at].strip() for at in shown] for row in rows]
+
+
+def test_transactions_are_shown_and_ended_in_kafkas_words(
+    ours: Ours, kafka_tools: KafkaTools, servers: str
+) -> None:
+    topic, name = "in-transactions", "left-open"
+    assert ours("topics", "create", topic).returncode == 0
+    config = {"transactional.id": name}
+    steps: list[Record | str] = ["begin", Record(topic, b"1", timestamp=START_MS), "flush"]
+    kafka_tools.produce(servers, steps, config=config, producer=name, close=False)
+
+    def both(*arguments: str) -> str:
+        told = kafka_tools.run_tool(TRANSACTIONS, ["--bootstrap-server", servers, *arguments])
+        mine = ours("transactions", *arguments)
+        assert mine.returncode == told.exit == 0, (mine, told)
+        if arguments[0] == "describe":
+            assert without_duration(mine.stdout) == without_duration(told.stdout)
+        else:
+            assert sorted(mine.stdout.splitlines()) == sorted(told.stdout.splitlines())
+        return mine.stdout
+
+    place = ("--topic", topic, "--partition", "0")
+    assert name in both("list")
+    assert name in both("list", "--transactional-id-pattern", "left-.*")
+    assert name not in both("list", "--transactional-id-pattern", "right-.*")
+    assert name not in both("list", "--duration-filter", "99999999")
+    assert f"{topic}-0" in both("describe", "--transactional-id", name)
+    both("describe-producers", *place)
+    # It is old enough, but its coordinator knows it.
+    assert len(both("find-hanging", *place).splitlines()) == 1
+    unknown = ours("transactions", "describe", "nobody")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in unknown.stderr
+    missing = ours("transactions", "abort", *place, "--start-offset", "77")
+    assert missing.returncode == 1
+    assert f"Could not find any open transactions starting at offset 77 on partition {topic}-0" in (
+        missing.stderr
+    )
+    assert ours("transactions", "force-terminate", name).returncode == 0
+    assert "Ongoing" not in ours("transactions", "describe", name).stdout
+
+
+def test_a_transaction_that_hangs_is_found_and_aborted(
+    ours: Ours, kafka_tools: KafkaTools, servers: str
+) -> None:
+    """Its coordinator has been told that it is over, and a record came late: by hand, a marker."""
+    topic = "hanging"
+    assert ours("topics", "create", topic).returncode == 0
+    with Connection(servers) as connection:
+        client = Transactor(connection, topic)
+        assert client.init() == 0
+        assert client.add((topic, 0)) == {(topic, 0): 0}
+        assert client.produce(topic, 0) == 0
+        place = ("--topic", topic, "--partition", "0")
+        assert len(ours("transactions", "find-hanging", *place).stdout.splitlines()) == 1
+        assert client.stable_end(topic) == 0
+        done = ours("transactions", "abort", *place, "--start-offset", "0")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert client.stable_end(topic) == 2
+        told = kafka_tools.run_tool(
+            TRANSACTIONS, ["--bootstrap-server", servers, "describe-producers", *place]
+        )
+        assert ours("transactions", "describe-producers", *place).stdout == told.stdout
+        assert client.end(True) == 0

@@ -25,6 +25,10 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
         "kafkalite.cli.groups",
         "list consumer groups, show their lag, set their offsets",
     ),
+    ("transactions",): (
+        "kafkalite.cli.transactions",
+        "list and describe transactions, end those that hang",
+    ),
     ("produce",): ("kafkalite.cli.produce", "send lines of the standard input as records"),
     ("consume",): ("kafkalite.cli.consume", "print records"),
     ("offsets",): ("kafkalite.cli.offsets", "show where partitions begin and end"),
