@@ -20,7 +20,6 @@ from typing import Any, Final, NamedTuple
 from kafkalite.groups.offsets import OffsetsAnswer
 from kafkalite.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kafkalite.protocol import codes
-from kafkalite.transactions.records import SERDE, transaction_of
 from kafkalite.transactions.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -35,6 +34,7 @@ from kafkalite.transactions.states import (
 from sim import truth
 from sim.clients import Ask, Attempt
 from sim.model_log import EPOCH_MAX, NO_TRANSACTION, Batch, ModelLog
+from sim.words import in_words, states_of
 
 OPENABLE: Final = {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}
 VALID_PREVIOUS: Final = {
@@ -166,15 +166,19 @@ class Checker:
         value = None if known is None else known.value
         if known is None or value is None or value.state not in (ONGOING, *PREPARED):
             raise ViolationError(
-                "T2", f"{what}, and no transaction is open: {value}", transactional_id
+                "T2", f"{what}, and no transaction is open: {in_words(value)}", transactional_id
             )
         epochs = (value.producer_epoch,)
         if value.state in PREPARED:
             epochs = (value.producer_epoch, value.producer_epoch - 1)
         if value.producer_id != producer_id or epoch not in epochs:
-            raise ViolationError("T2", f"{what}, which {value} is not of", transactional_id)
+            raise ViolationError(
+                "T2", f"{what}, which {in_words(value)} is not of", transactional_id
+            )
         if place not in value.partitions:
-            raise ViolationError("T2", f"{what}, which {value} does not have", transactional_id)
+            raise ViolationError(
+                "T2", f"{what}, which {in_words(value)} does not have", transactional_id
+            )
         number = self.transaction_of(producer_id)
         is_ended = value.state in PREPARED and any(
             (each.producer_id, each.producer_epoch) == (producer_id, value.producer_epoch)
@@ -233,22 +237,32 @@ class Checker:
         """T7, and T3: nothing but the same result follows a decision."""
         if before is None:
             if value.state != EMPTY:
-                raise ViolationError("T7", f"the first state is {value}", transactional_id)
+                raise ViolationError(
+                    "T7", f"the first state is {in_words(value)}", transactional_id
+                )
             return
         is_lost = before.state in PREPARED and transactional_id in self._lost_completions
         if before.state not in VALID_PREVIOUS[value.state] and not is_lost:
-            raise ViolationError("T7", f"{value} follows {before}", transactional_id)
+            raise ViolationError(
+                "T7", f"{in_words(value)} follows {in_words(before)}", transactional_id
+            )
         is_of_same = before.producer_id == value.producer_id
         if is_of_same and value.producer_epoch < before.producer_epoch:
             raise ViolationError(
-                "T7", f"the epoch of {value} is below that of {before}", transactional_id
+                "T7",
+                f"the epoch of {in_words(value)} is below that of {in_words(before)}",
+                transactional_id,
             )
         if value.state != EMPTY and value.state not in (COMPLETE_COMMIT, COMPLETE_ABORT):
             if not is_of_same and not is_lost:
-                raise ViolationError("T4", f"{value} has not begun: {before}", transactional_id)
+                raise ViolationError(
+                    "T4", f"{in_words(value)} has not begun: {in_words(before)}", transactional_id
+                )
             if not before.partitions <= value.partitions and not is_lost:
                 raise ViolationError(
-                    "T2", f"{value} has lost partitions of {before}", transactional_id
+                    "T2",
+                    f"{in_words(value)} has lost partitions of {in_words(before)}",
+                    transactional_id,
                 )
 
     def _check_completion(self, transactional_id: str, prepared: Written) -> None:
@@ -306,7 +320,7 @@ class Checker:
         value = None if known is None else known.value
         if value is None or (value.producer_id, value.producer_epoch) != given:
             raise ViolationError(
-                "T5", f"{given} is given, and {value} on disk", ask.transactional_id
+                "T5", f"{given} is given, and {in_words(value)} on disk", ask.transactional_id
             )
         for each, transactional_id in self._ids.items():
             if transactional_id == ask.transactional_id and each != producer_id:
@@ -382,7 +396,7 @@ class Checker:
             known = self.on_disk(transactional_id)
             value = None if known is None else known.value
             if value is not None and value.state not in OPENABLE:
-                raise ViolationError("T3", f"it never ends: {value}", transactional_id)
+                raise ViolationError("T3", f"it never ends: {in_words(value)}", transactional_id)
         for log in self.logs.values():
             opened = truth.open_producers(log)
             if opened:
@@ -400,7 +414,9 @@ class Checker:
             if value is not None:
                 value = kept(value)
             if loaded.get(transactional_id) != value:
-                why = f"loaded is {loaded.get(transactional_id)}, on disk {value}"
+                why = (
+                    f"loaded is {in_words(loaded.get(transactional_id))}, on disk {in_words(value)}"
+                )
                 raise ViolationError("T6", why, transactional_id)
 
     def check_attempts(self, attempts: Iterable[Attempt], partitions: int) -> None:
@@ -431,17 +447,6 @@ class Checker:
         if (attempt.committed or is_seen) and not is_whole:
             why = f"{what} has {attempt.acked} and {promised}, seen is {seen} and {visible}"
             raise ViolationError("T1" if is_seen else "T4", why, attempt.transactional_id)
-
-
-def states_of(batch: Batch) -> list[tuple[str, Transaction | None]]:
-    """The transactional ids of a batch of `__transaction_state`, and their states."""
-    ((_, records),) = truth.records_of([batch])
-    found = []
-    for _, key, data in records:
-        read: Any = SERDE.read(key, data)
-        value = None if read.value is None else transaction_of(read.value)
-        found.append((read.key.transactional_id, value))
-    return found
 
 
 def kept(state: Transaction) -> Transaction:

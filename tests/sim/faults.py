@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.protocol import messages
 from sim.model_log import Batch, ModelLog
+from sim.trace import EVERYONE
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -81,13 +82,13 @@ class Faults:
     def fail_appends(self) -> None:
         world = self._world
         self._failing_until_ms = world.now_ms + world.random.randint(3, 100)
-        world.note("", "appends begin to fail")
+        world.note(EVERYONE, "appends begin to fail")
 
     def jump_clock(self) -> None:
         world = self._world
         jump_ms = world.random.choice(CLOCK_JUMPS_MS)
         world.wall_offset_ms += jump_ms
-        world.note("", f"the wall clock jumps by {jump_ms} ms")
+        world.note(EVERYONE, f"the wall clock jumps by {jump_ms} ms")
 
     def expire_producers(self) -> None:
         world = self._world
@@ -138,11 +139,11 @@ class Faults:
         world = self._world
         if world.disk.level < 2 and world.broker is not None:
             world.broker.set_level(world.disk.level + 1)
-            world.note("", f"transaction.version is {world.disk.level}")
+            world.note(EVERYONE, f"transaction.version is {world.disk.level}")
 
     def lower_level(self) -> None:
         """UpdateFeatures: `transaction.version` is one less."""
         world = self._world
         if world.disk.level > 0 and world.broker is not None:
             world.broker.set_level(world.disk.level - 1)
-            world.note("", f"transaction.version is {world.disk.level}")
+            world.note(EVERYONE, f"transaction.version is {world.disk.level}")

@@ -2,6 +2,9 @@
 
 LINES_MAX = 60
 
+EVERYONE = "*"
+"""The subject of what concerns all: the plan, deaths, the clock, faults."""
+
 
 class Trace:
     """The lines of one run. Kept only if asked for: a seed that fails is run once more with it."""
@@ -12,7 +15,8 @@ class Trace:
         self._lines: list[tuple[int, str, str]] = []
 
     def add(self, now_ms: int, subject: str, sentence: str) -> None:
-        """A step, about a transactional id or a log, or about everything if `subject` is empty."""
+        """A step. Its subject is a transactional id, a log or `EVERYONE`; empty for the inner
+        steps of the broker."""
         if self.is_on:
             self._lines.append((now_ms, subject, sentence))
             if self._prints:
@@ -23,11 +27,10 @@ class Trace:
         return [f"{now_ms:>8} ms  {sentence}" for now_ms, _, sentence in self._lines]
 
     def trimmed(self, subject: str) -> list[str]:
-        """The last ones about a subject, with the great events between them."""
-        great = ("process", "power", "level", "version", "clock", "faults", "Plan")
+        """The plan, and the last ones about a subject and everyone."""
         told = [
             f"{now_ms:>8} ms  {sentence}"
             for now_ms, of, sentence in self._lines
-            if (of == subject if of else any(word in sentence for word in great))
+            if of in (subject, EVERYONE)
         ]
         return [*told[:1], *told[1:][-LINES_MAX:]]

@@ -20,15 +20,16 @@ from kafkalite.coordinator.shard import ACTIVE
 from kafkalite.metadata.image import TRANSACTIONS_TOPIC
 from kafkalite.protocol.java import java_hash
 from kafkalite.transactions.records import transaction_record
-from kafkalite.transactions.states import EMPTY, NO_ID, STATE_NAMES, Transaction
+from kafkalite.transactions.states import EMPTY, Transaction
 from sim import clients, truth
 from sim.broker import TOPIC, Broker, Disk
-from sim.checker import OPENABLE, Checker, ViolationError, kept, states_of
+from sim.checker import OPENABLE, Checker, ViolationError, kept
 from sim.clients import Counters, Habits, Pause, Producer
 from sim.faults import FAULTS, Faults
 from sim.model_log import EPOCH_MAX, Batch, ModelLog, parsed_batch
 from sim.network import Network
-from sim.trace import Trace
+from sim.trace import EVERYONE, Trace
+from sim.words import described, states_of
 
 WALL_START_MS: Final = 1_700_000_000_000
 REST_MS_MAX: Final = 60_000
@@ -183,7 +184,7 @@ class World:
         step()
 
     def note(self, subject: str, sentence: str) -> None:
-        """A line of the trace, about a transactional id or a log, or about all."""
+        """A line of the trace (`Trace.add`)."""
         self.trace.add(self.now_ms, subject, sentence)
 
     def fail(self, invariant: str, sentence: str) -> None:
@@ -194,7 +195,7 @@ class World:
 
     def run(self) -> None:
         """The whole of it. Raises ViolationError."""
-        self.note("", f"{self.plan}")
+        self.note(EVERYONE, f"{self.plan}")
         self._seed_epochs()
         self.start_broker()
         for index in range(self.plan.producers):
@@ -226,7 +227,7 @@ class World:
     def start_broker(self) -> None:
         """Another process opens the directory."""
         self.broker = Broker(self, self.disk)
-        self.note("", f"process {self.disk.leader_epoch} starts")
+        self.note(EVERYONE, f"process {self.disk.leader_epoch} starts")
         self.broker.start()
 
     def stop_broker(self, *, cuts_power: bool) -> None:
@@ -234,7 +235,7 @@ class World:
         assert self.broker is not None
         self.broker.is_dead = True
         self.broker = None
-        self.note("", "the power is cut" if cuts_power else "the process is killed")
+        self.note(EVERYONE, "the power is cut" if cuts_power else "the process is killed")
         for log in self.disk.logs.values():
             kept = None
             if cuts_power:
@@ -331,7 +332,7 @@ class World:
 
     def rest(self) -> None:
         """Faults end, clients finish, and everything comes to rest."""
-        self.note("", "the faults end")
+        self.note(EVERYONE, "the faults end")
         self.is_calm = True
         for each in self.producers:
             each.is_stopping = True
@@ -398,25 +399,3 @@ class World:
             if (found := shard.machine.offsets.get(group, TOPIC, partition)) is not None
         }
         return states, offsets
-
-
-def described(log: ModelLog, batch: Batch) -> str:
-    """A batch in words."""
-    where = f"{log.name} at {batch.base_offset}"
-    if log.topic == TRANSACTIONS_TOPIC:
-        states = [f"{name} {in_words(value)}" for name, value in states_of(batch)]
-        return f"{where} gets {'; '.join(states)}"
-    who = f"{batch.producer_id}/{batch.producer_epoch}"
-    if batch.commit is None:
-        return f"{where} gets {list(batch.values) or 'offsets'} of {who}#{batch.base_sequence}"
-    return f"{where} gets the {'commit' if batch.commit else 'abort'} marker of {who}"
-
-
-def in_words(state: Transaction | None) -> str:
-    """A state in a few words."""
-    if state is None:
-        return "gone"
-    places = ", ".join(sorted(f"{topic}-{index}" for topic, index in state.partitions))
-    who = f"{state.producer_id}/{state.producer_epoch}"
-    next_id = f", then {state.next_producer_id}" if state.next_producer_id != NO_ID else ""
-    return f"{STATE_NAMES[state.state]} {who}{next_id} [{places}] TV{state.client_version}"
