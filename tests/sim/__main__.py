@@ -7,6 +7,7 @@ the command that repeats it. The exit code is 1 then.
 import argparse
 import sys
 import time
+from collections import Counter
 from contextlib import nullcontext
 
 from sim.planted import PLANTED
@@ -29,10 +30,12 @@ def main() -> int:
             print(f"\n{violation or 'every invariant holds'}")
             return int(violation is not None)
         failures: list[Failure] = []
+        seen: Counter[str] = Counter()
         seeds = range(arguments.first, arguments.first + arguments.seeds)
-        for failure in run_seeds(seeds, planted=arguments.planted or ""):
+        for failure in run_seeds(seeds, arguments.planted or "", seen):
             failures.append(failure)
             print(f"{failure.text}\n", flush=True)
+    print("; ".join(f"{what}: {count}" for what, count in sorted(seen.items())))
     seconds = time.process_time() - started
     print(f"{arguments.seeds} seeds, {len(failures)} failed, {seconds:.0f} s of CPU")
     return int(bool(failures))

@@ -29,6 +29,7 @@ from kafkalite.transactions.states import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
     PREPARED,
+    STATE_NAMES,
     Transaction,
 )
 from sim import truth
@@ -386,9 +387,13 @@ class Checker:
 
     def is_decided(self) -> bool:
         """The log says of every transaction that it is over."""
+        return not self.states_on_disk() & {"Ongoing", "PrepareCommit", "PrepareAbort"}
+
+    def states_on_disk(self) -> set[str]:
+        """The names of the states that transactional ids are in."""
         known = map(self.on_disk, self._written)
-        values = [None if each is None else each.value for each in known]
-        return all(each is None or each.state in OPENABLE for each in values)
+        values = [each.value for each in known if each is not None]
+        return {STATE_NAMES[each.state] for each in values if each is not None}
 
     def check_rest(self) -> None:
         """All that was begun is over (T2, T3)."""

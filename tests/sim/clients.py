@@ -82,6 +82,13 @@ class Attempt:
     committed: bool | None = None
     """The result that EndTxn was answered well for; None if it was not."""
 
+    @property
+    def fate(self) -> str:
+        """Its end, as the client knows it."""
+        if self.committed is None:
+            return "is unknown" if self.asked_to_commit else "was left"
+        return "was committed" if self.committed else "was aborted"
+
 
 class AbortableError(Exception):
     """The transaction is to be aborted."""

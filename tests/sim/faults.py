@@ -42,7 +42,9 @@ class Faults:
         """One of the plan's faults, and the next one later."""
         world = self._world
         if not world.is_calm:
-            getattr(self, world.random.choice(world.plan.faults))()
+            name = world.random.choice(world.plan.faults)
+            world.seen[f"fault {name}"] += 1
+            getattr(self, name)()
             world.later(1, 2 * world.plan.fault_pause_ms, "", self.strike)
 
     def fails_append(self) -> bool:

@@ -66,6 +66,7 @@ class Network:
         world = self._world
         code = code_of(ask.name, answer)
         world.note(ask.transactional_id, f"{sender}: {ask.name} is answered {code or 'well'}")
+        world.seen[f"{ask.name} answered {code}"] += 1
         world.checker.on_answer(ask, answer)
         if not self._is_lost():
             world.later(0, 3, "", partial(connection.tell, answer))

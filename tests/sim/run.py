@@ -1,6 +1,7 @@
 """Runs seeds, and says what a failing one did."""
 
 import traceback
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -19,23 +20,28 @@ class Failure(NamedTuple):
     """The steps that led there, the violation, and the command that repeats it."""
 
 
-def run_seed(seed: int, trace: Trace) -> ViolationError | None:
-    """One simulation; the violation that ends it, if one does."""
+def run_seed(seed: int, trace: Trace, seen: Counter[str] | None = None) -> ViolationError | None:
+    """One simulation; the violation that ends it, if one does. `seen` counts what happened."""
+    world = World(seed, trace)
     try:
-        World(seed, trace).run()
+        world.run()
     except ViolationError as violation:
         return violation
     except Exception:  # noqa: BLE001 - of the product or of the model, it ends the seed
         return ViolationError("no exception", traceback.format_exc())
     finally:
         thaw()
+        if seen is not None:
+            seen.update(world.seen)
     return None
 
 
-def run_seeds(seeds: Iterable[int], planted: str = "") -> Iterator[Failure]:
+def run_seeds(
+    seeds: Iterable[int], planted: str = "", seen: Counter[str] | None = None
+) -> Iterator[Failure]:
     """The failures among simulations. `planted` names a bug that is in place."""
     for seed in seeds:
-        if run_seed(seed, Trace(is_on=False)) is not None:
+        if run_seed(seed, Trace(is_on=False), seen) is not None:
             yield told_failure(seed, planted)
 
 

@@ -10,6 +10,7 @@ rest: then the next process has to find what this one knew.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -20,7 +21,7 @@ from kafkalite.coordinator.shard import ACTIVE
 from kafkalite.metadata.image import TRANSACTIONS_TOPIC
 from kafkalite.protocol.java import java_hash
 from kafkalite.transactions.records import transaction_record
-from kafkalite.transactions.states import EMPTY, Transaction
+from kafkalite.transactions.states import EMPTY, STATE_NAMES, Transaction
 from sim import clients, truth
 from sim.broker import TOPIC, Broker, Disk
 from sim.checker import OPENABLE, Checker, ViolationError, kept
@@ -94,7 +95,7 @@ def draw_plan(random: Random) -> Plan:
         partitions=random.randint(1, 3),
         groups=len(clients.GROUPS),
         offsets=random.choice((0.1, 0.3, 0.7)),
-        events=random.randint(200, 1_000),
+        events=random.randint(300, 1_500),
         loss=0.0 if is_calm else random.choice((0.0, 0.02, 0.1)),
         repetition=0.0 if is_calm else random.choice((0.0, 0.05, 0.2)),
         lateness=0.0 if is_calm else random.choice((0.0, 0.05, 0.2)),
@@ -104,7 +105,7 @@ def draw_plan(random: Random) -> Plan:
         bumps=random.choice((0.0, 0.6, 1.0)),
         tries_max=random.choice(((1,), (1, 3, 12), (12,))),
         faults=tuple(random.sample(FAULTS, random.randint(1, len(FAULTS)))),
-        fault_pause_ms=random.choice((15, 60, 250)),
+        fault_pause_ms=random.choice((30, 100, 400)),
         first_epoch=EPOCH_MAX - random.randint(2, 5) if random.random() < 0.15 else None,
     )
     theme = random.choice(THEMES) if random.random() < THEMED else {}
@@ -121,6 +122,8 @@ class World:
         self.now_ms = 0
         self.wall_offset_ms = WALL_START_MS
         self.event_count = 0
+        self.seen: Counter[str] = Counter()
+        """How often what has happened, so that a simulation that does nothing is noticed."""
         self.is_calm = False
         """The faults have ended."""
         self.checker = Checker()
@@ -234,6 +237,7 @@ class World:
         """The process dies, and with the power also what is not on disk."""
         assert self.broker is not None
         self.broker.is_dead = True
+        self.seen.update(f"death in {each}" for each in self.checker.states_on_disk())
         self.broker = None
         self.note(EVERYONE, "the power is cut" if cuts_power else "the process is killed")
         for log in self.disk.logs.values():
@@ -243,6 +247,7 @@ class World:
                 kept = self.random.randint(0, loose)
             lost = log.restart(kept)
             if lost:
+                self.seen["loss of what was not on disk"] += 1
                 self.note(log.name, f"{log.name} loses {lost} batch(es), ends at {log.end_offset}")
         self.checker.on_restart()
 
@@ -313,6 +318,12 @@ class World:
                 subject = states_of(batch)[0][0]
             self.note(subject, described(log, batch))
         self.checker.on_append(log, batch)
+        if batch.commit is not None:
+            self.seen["record marker"] += 1
+        elif log.topic == TRANSACTIONS_TOPIC:
+            for _, state in states_of(batch):
+                name = "tombstone" if state is None else STATE_NAMES[state.state]
+                self.seen[f"record {name}"] += 1
         self.faults.on_append(log, batch)
 
     def fails(self, _topic: str) -> bool:
@@ -370,6 +381,7 @@ class World:
             raise ViolationError("memory", f"{broker.held_bytes} bytes are held for nobody")
         before = self._known()
         attempts = [attempt for each in self.producers for attempt in each.attempts]
+        self.seen.update(f"attempt that {each.fate}" for each in attempts)
         self.checker.check_attempts(attempts, self.plan.partitions)
         self.stop_broker(cuts_power=False)
         self._heap.clear()  # requests that are still under way
