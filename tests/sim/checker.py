@@ -123,6 +123,15 @@ class Checker:
             return NO_TRANSACTION
         return known.number - 1 if known.value.state in PREPARED else known.number
 
+    def _begun(self, transactional_id: str, number: int) -> Transaction | None:
+        """A transaction before its end was decided. Fences may have raised its epoch more than once
+        since, if some of them could not be written."""
+        for each in reversed(self._written.get(transactional_id, ())):
+            is_open = each.value is not None and each.value.state == ONGOING
+            if is_open and each.number == number and each.is_on_disk:
+                return each.value
+        return None
+
     def _open_of(self, place: Place, producer_id: int) -> Seen | None:
         """The first record of the producer's open transaction in a partition."""
         first = None
@@ -169,18 +178,15 @@ class Checker:
             raise ViolationError(
                 "T2", f"{what}, and no transaction is open: {in_words(value)}", transactional_id
             )
-        epochs = (value.producer_epoch,)
-        if value.state in PREPARED:
-            epochs = (value.producer_epoch, value.producer_epoch - 1)
-        if value.producer_id != producer_id or epoch not in epochs:
-            raise ViolationError(
-                "T2", f"{what}, which {in_words(value)} is not of", transactional_id
-            )
+        number = self.transaction_of(producer_id)
+        opened = self._begun(transactional_id, number)
+        if opened is None or (opened.producer_id, opened.producer_epoch) != (producer_id, epoch):
+            why = f"{what}, which {in_words(value)} is not of"
+            raise ViolationError("T2", why, transactional_id)
         if place not in value.partitions:
             raise ViolationError(
                 "T2", f"{what}, which {in_words(value)} does not have", transactional_id
             )
-        number = self.transaction_of(producer_id)
         is_ended = value.state in PREPARED and any(
             (each.producer_id, each.producer_epoch) == (producer_id, value.producer_epoch)
             and each.commit is not None
