@@ -29,6 +29,7 @@ __all__ = [
     "MessageCodec",
     "PartitionFigures",
     "ProducerEntry",
+    "Re2",
     "RecordAccumulator",
     "RecordBatch",
     "Request",
@@ -117,6 +118,18 @@ def message_layout(name: str) -> tuple[str, list[Any]]:
 
 def message_versions(name: str) -> tuple[int | None, int, int, int | None]:
     """API key or None, lowest and highest version, first flexible version or None."""
+
+@final
+class Re2:
+    """A regular expression of RE2, bounded in size. Time grows with the product of pattern and
+    text."""
+
+    @staticmethod
+    def compile(pattern: str) -> Re2 | None:
+        """`None` for one that RE2 refuses, or that is beyond the bounds (rust/src/re2.rs)."""
+
+    def matches(self, text: str) -> bool:
+        """True if the whole text matches."""
 
 @final
 class MessageCodec:

@@ -18,6 +18,7 @@ pub mod node;
 #[cfg(feature = "python")]
 pub mod py;
 pub mod quota;
+pub mod re2;
 pub mod replica;
 pub mod uuid;
 pub mod wire;
@@ -64,6 +65,8 @@ mod _native {
     use crate::py::log::{
         LogVerification, SegmentBatches, log_file_kind, position_of_offset, read_log_file,
     };
+    #[pymodule_export]
+    use crate::py::re2::PyRe2;
     #[pymodule_export]
     use crate::py::uuid::{random_uuid_bytes, random_uuid_text};
 

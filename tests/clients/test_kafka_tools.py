@@ -15,6 +15,7 @@ from clients.conftest import Cluster
 from clients.drivers import Java
 from clients.neutral import Client, ConsumerOptions, ProducerOptions, Record, settle
 from oracle.tools import KafkaTools, ToolResult
+from oracle.tools import Record as Send
 
 pytestmark = pytest.mark.oracle
 
@@ -32,6 +33,7 @@ TOOLS = {
     "consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
     "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "features": "org.apache.kafka.tools.FeatureCommand",
+    "transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
 
 Run = Callable[..., ToolResult]
@@ -423,3 +425,29 @@ def test_offsets_and_groups_are_deleted(run: Run, cluster: Cluster, java: Client
     assert group not in run("groups", "--list").stdout.split()
     gone = run("groups", "--delete", "--group", group)
     assert "GroupIdNotFoundException" in gone.stdout
+
+
+# transactions
+
+
+def test_transactions_are_listed_described_and_aborted(
+    run: Run, cluster: Cluster, kafka_tools: KafkaTools
+) -> None:
+    topic = cluster.topic(prefix="tool")
+    begun: list[Send | str] = ["begin", Send(topic, b"1"), "flush"]
+    config = {"transactional.id": topic}
+    kafka_tools.produce(cluster.servers, begun, config=config, producer=topic, close=False)
+    pattern = ("--transactional-id-pattern", f"{topic[:-1]}.")
+    (row,) = (
+        line.split() for line in run("transactions", "list", *pattern).stdout.splitlines()[1:]
+    )
+    assert (row[0], row[3]) == (topic, "Ongoing")
+    assert len(run("transactions", "list", "--duration-filter", 1 << 40).stdout.split()) == 4
+    described = run("transactions", "describe", "--transactional-id", topic).stdout
+    assert f"{topic}-0" in described
+    place = ("--topic", topic, "--partition", 0)
+    (producer,) = run("transactions", "describe-producers", *place).stdout.splitlines()[1:]
+    assert producer.split()[0] == row[2]
+    assert len(run("transactions", "find-hanging", "--broker-id", 1).stdout.splitlines()) == 1
+    run("transactions", "abort", *place, "--start-offset", 0)
+    run("transactions", "forceTerminateTransaction", "--transactionalId", topic)

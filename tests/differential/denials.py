@@ -1,8 +1,8 @@
 """Requests of clients that may not do what they ask for, and the error codes of the answers.
 
 Rights hang on addresses, since nobody is authenticated here: 127.0.0.1 may do everything, 127.0.0.2
-(`guest`) everything to topics and groups whose names begin with `open` and may see topics that
-begin with `seen`, 127.0.0.3 (`stranger`) nothing. Rust's keys are not among them
+(`guest`) everything to topics, groups and transactional ids whose names begin with `open` and may
+see topics that begin with `seen`, 127.0.0.3 (`stranger`) nothing. Rust's keys are not among them
 (tests/rust/denied.rs).
 """
 
@@ -47,7 +47,10 @@ def _acl(host: str, operation: int, kind: int, pattern: int, name: str) -> dict[
 ACLS = [
     _acl("127.0.0.1", ALL, CLUSTER, LITERAL, "kafka-cluster"),
     *(_acl("127.0.0.1", ALL, kind, LITERAL, "*") for kind in (TOPIC, GROUP, TRANSACTIONAL_ID)),
-    *(_acl(SOURCES["guest"], ALL, kind, PREFIXED, "open") for kind in (TOPIC, GROUP)),
+    *(
+        _acl(SOURCES["guest"], ALL, kind, PREFIXED, "open")
+        for kind in (TOPIC, GROUP, TRANSACTIONAL_ID)
+    ),
     _acl(SOURCES["guest"], DESCRIBE, TOPIC, PREFIXED, "seen"),
 ]
 """The same rights as ACLs of Kafka."""
@@ -76,6 +79,17 @@ PREPARATIONS = [
             ],
         },
         until={"topics.0.partitions.0.error_code": 0},
+    ),
+    Case("ids", "FindCoordinator", 3, {"key": "open-id", "key_type": 1}, until={"error_code": 0}),
+    *(
+        Case(
+            f"the id {name}",
+            "InitProducerId",
+            5,
+            {"transactional_id": name, "transaction_timeout_ms": 60_000},
+            until={"error_code": 0},
+        )
+        for name in ("open-id", "hidden-id")
     ),
 ]
 
@@ -201,6 +215,8 @@ def _of_transactions() -> Iterator[Denial]:
     yield _asked("TxnOffsetCommit", 3, [53, 53], **hidden, group_id="open-group", topics=offsets)
     ids = ["hidden-id", "hidden-other"]
     yield _asked("DescribeTransactions", 0, [53, 53], transactional_ids=ids)
+    for on in SOURCES:
+        yield _asked("ListTransactions", 2, [0], on=on)
 
 
 def _of_configs() -> Iterator[Denial]:

@@ -38,6 +38,7 @@ IDENTITIES = (
     "index",
     "member_id",
     "group_instance_id",
+    "transactional_id",
     "broker_id",
     "node_id",
     "replica_id",

@@ -56,6 +56,8 @@ def test_what_may_be_seen_is_all_that_is_told(ours: dict[str, Any]) -> None:
         by_api.setdefault(case.api, []).append(ours[case.name])
     groups = [list(answer["groups"]) for answer in by_api["ListGroups"]]
     assert groups == [["open-group"], []]
+    ids = [list(answer["transaction_states"]) for answer in by_api["ListTransactions"]]
+    assert ids == [["open-id"], []]
     everything, nothing = by_api["DescribeTopicPartitions"][0], by_api["DescribeTopicPartitions"][1]
     assert everything["topics"]["hidden-topic"]["topic_id"] == "none"
     assert nothing["topics"] == {}

@@ -15,6 +15,7 @@ mod faults;
 mod from_arrow;
 mod fuzz_arrow_requests;
 mod fuzz_batch;
+mod fuzz_re2;
 mod fuzz_requests;
 mod fuzz_typed;
 mod housekeeper;

@@ -11,4 +11,5 @@ pub mod codec;
 pub mod door;
 pub mod engine;
 pub mod log;
+pub mod re2;
 pub mod uuid;

@@ -1,6 +1,15 @@
 """The script: every case in the order in which it is played."""
 
-from differential.cases import cluster, configs, edges, edges_of_records, groups, records, topics
+from differential.cases import (
+    cluster,
+    configs,
+    edges,
+    edges_of_records,
+    groups,
+    records,
+    topics,
+    transactions,
+)
 from differential.script import Case
 
 SCRIPT: list[Case] = [
@@ -20,6 +29,7 @@ SCRIPT: list[Case] = [
     *groups.OFFSETS,
     *groups.SHOWN,
     *configs.OTHER_CONFIGS,
+    *transactions.LISTING,
     *cluster.CLUSTER,
     *cluster.ACLS,
     *cluster.PLACES,
