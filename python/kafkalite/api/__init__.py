@@ -3,7 +3,8 @@
 A file has `NAME`, as in the schema table without "Request", and `handle(context, request,
 message)`, which returns the response message, a coroutine of it where it has to wait or to look at
 many elements (`kafkalite.tasks`), or None where it answers by other means. `WAITS_FOR_OTHERS` says
-that the answer may wait for requests of other clients, so that large requests must not wait for it.
+that the answer may wait for requests of other clients, or for a log directory, so that large
+requests must not wait for it.
 Beside them, `auto_create.py` has the same parts for what Rust hands over of Metadata.
 
 The file's name says key and message, so that a start learns which keys there are without importing

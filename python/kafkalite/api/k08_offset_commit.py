@@ -32,6 +32,7 @@ from kafkalite.protocol import codes, messages
 from kafkalite.tasks import Future
 
 NAME = "OffsetCommit"
+WAITS_FOR_OTHERS = True
 
 Partition = messages.OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
 

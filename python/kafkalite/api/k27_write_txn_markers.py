@@ -20,6 +20,7 @@ from kafkalite.transactions.markers import marker_of
 from kafkalite.transactions.states import TopicPartition
 
 NAME = "WriteTxnMarkers"
+WAITS_FOR_OTHERS = True
 
 
 async def handle(

@@ -68,6 +68,8 @@ pub struct Verifying {
     pub content: Vec<u8>,
     /// Partitions that are asked for, and their guards.
     pub asked: Vec<(usize, u64)>,
+    /// So long is waited for the coordinator.
+    pub deadline_ms: u64,
 }
 
 impl Verifying {

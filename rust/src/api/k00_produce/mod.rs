@@ -41,7 +41,7 @@ use super::leader::{current_leader, write_current_leader, write_node_endpoints};
 use super::topic_ref::TopicRef;
 use crate::error::{Error, RecordError, Result};
 use crate::image::Image;
-use crate::limits::{SPARE_PARTITIONS_MAX, SPARE_REQUESTS_MAX};
+use crate::limits::{PRODUCE_WAIT_MS_MIN, SPARE_PARTITIONS_MAX, SPARE_REQUESTS_MAX};
 use crate::log::append::AppendInfo;
 use crate::replica::Partition;
 use crate::wire::Writer;
@@ -179,6 +179,12 @@ impl Produce {
             + self.transaction_bytes()
             + self.topics.len() * size_of::<(TopicRef, usize)>()
             + self.partitions.len() * (size_of::<ProducePartition>() + REFUSAL_BYTES)
+    }
+
+    /// So long it may wait for the disk, and before for the coordinator of its transaction.
+    pub fn wait_ms(&self) -> u64 {
+        let asked_ms = u64::try_from(self.timeout_ms).unwrap_or(0);
+        asked_ms.max(PRODUCE_WAIT_MS_MIN)
     }
 
     /// Bytes of records: what a quota counts.

@@ -141,7 +141,7 @@ impl Produce {
         writer.bytes
     }
 
-    /// Ends a verification that was begun, and for which nobody was asked.
+    /// Ends a verification that was begun, and for which nobody was asked, or nobody waits any more.
     pub fn forget_verification(&self, asked: &[(usize, u64)]) {
         let Some(transaction) = &self.transaction else {
             return;
@@ -175,12 +175,8 @@ impl Produce {
             if answer == code::NONE {
                 continue;
             }
-            if matches!(
-                answer,
-                code::INVALID_PRODUCER_ID_MAPPING | code::PRODUCER_FENCED
-            ) {
-                partition.log.forget_verification(producer_id, *guard);
-            }
+            // Nothing that clients name takes memory: who asks again begins another.
+            partition.log.forget_verification(producer_id, *guard);
             each.outcome = refuse(client_code(answer, version), None);
         }
     }

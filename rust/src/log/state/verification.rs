@@ -93,7 +93,7 @@ impl Verifications {
         Some(state.last_guard)
     }
 
-    /// The coordinator does not know the producer: nothing will be appended for who asked.
+    /// The coordinator has refused, or not been asked: nothing will be appended for who began this.
     pub fn forget(&self, producer_id: i64, guard: u64) {
         let mut state = self.state.lock();
         let Some(present) = state.by_producer.get_mut(&producer_id) else {

@@ -148,7 +148,8 @@ impl Reactor {
             .set(deadline_ms, token, timer, &mut self.connections);
     }
 
-    /// Answers Produce requests whose time is over, and sets the timer for the next one.
+    /// Answers Produce requests whose time is over, and those whose coordinator has not answered in it,
+    /// and sets the timer for the next one.
     pub(super) fn on_late_timer(&mut self, token: u64) {
         let now_ms = self.now_ms;
         let Some(connection) = self.connections.by_token(token) else {
@@ -164,11 +165,14 @@ impl Reactor {
             match state {
                 Slot::Produce { deadline_ms, .. } if *deadline_ms <= now_ms => late.push(slot),
                 Slot::Produce { deadline_ms, .. } => next_ms = next_ms.min(*deadline_ms),
+                Slot::Verifying(each) if each.deadline_ms <= now_ms => late.push(slot),
+                Slot::Verifying(each) => next_ms = next_ms.min(each.deadline_ms),
                 _ => {}
             }
         }
         for slot in late {
             self.answer_produce(token, slot);
+            self.end_verification(token, slot);
         }
         if next_ms < u64::MAX {
             self.set_late_timer(token, next_ms);

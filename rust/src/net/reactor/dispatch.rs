@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::{
     BYTES_PER_WORK, CONTROL_BODY_COPIES, CONTROL_LIST_COPIES, CONTROL_REQUEST_BYTES,
-    LARGE_REQUEST_BYTES, MEMORY_FREE_BYTES, PARTITIONS_PER_WORK, PRODUCE_WAIT_MS_MIN,
-    WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN,
+    LARGE_REQUEST_BYTES, MEMORY_FREE_BYTES, PARTITIONS_PER_WORK, WORK_OF_OTHERS, WORK_OF_PRODUCE,
+    WORK_PER_TURN,
 };
 use crate::net::control::queue::ControlFrame;
 use crate::net::disconnect::DisconnectReason;
@@ -325,8 +325,7 @@ impl Reactor {
             true => produce.refusal(),
             false => None,
         };
-        let wait_ms = u64::try_from(produce.timeout_ms).unwrap_or(0);
-        let deadline_ms = now_ms + wait_ms.max(PRODUCE_WAIT_MS_MIN);
+        let deadline_ms = now_ms + produce.wait_ms();
         let slot = at.unwrap_or_else(|| connection.session.next_slot());
         let slot = (!is_silent).then_some(slot);
         let pending = stage(

@@ -272,11 +272,11 @@ pub(super) fn deregister(slot: &mut Slot, parked: Parked) {
                 }
             }
         }
+        Slot::Verifying(verifying) => verifying.produce.forget_verification(&verifying.asked),
         Slot::ReadingLogs { .. }
         | Slot::SearchingLogs { .. }
         | Slot::ReadingRequest { .. }
         | Slot::Control { .. }
-        | Slot::Verifying(_)
         | Slot::Answered(_) => {}
     }
 }

@@ -1,6 +1,7 @@
 //! Produce requests whose transaction is not open in a log yet: the coordinator is asked, by Python, and
 //! meanwhile nothing that follows on the connection is begun, so that no batch overtakes another.
 
+use crate::api::code;
 use crate::api::k00_produce::{Produce, Verification};
 use crate::limits::CONTROL_REQUEST_BYTES;
 use crate::net::control::queue::ControlFrame;
@@ -26,10 +27,12 @@ impl Reactor {
             return;
         };
         let Verification { body, asked } = verification;
+        let deadline_ms = self.now_ms + produce.wait_ms();
         let verifying = Slot::Verifying(Box::new(Verifying {
             produce,
             content,
             asked,
+            deadline_ms,
         }));
         let slot = connection.session.place(at, verifying);
         let (listener, peer) = (connection.listener, connection.peer);
@@ -37,6 +40,7 @@ impl Reactor {
         self.account_owed(index);
         let (api_key, api_version) = ADD_PARTITIONS_TO_TXN;
         let memory_bytes = CONTROL_REQUEST_BYTES + body.len();
+        self.set_late_timer(token, deadline_ms);
         let parked = self.parked(token, slot);
         self.shared.control().put(ControlFrame {
             parked,
@@ -52,6 +56,18 @@ impl Reactor {
             body,
             memory: HeldMemory::new(&self.shared.memory, memory_bytes),
         });
+    }
+
+    /// The coordinator has not answered in the request's time: who writes its log may hang. What it says
+    /// later is heard by nobody.
+    pub(super) fn end_verification(&mut self, token: u64, slot: u64) {
+        let Some(Slot::Verifying(verifying)) = self.slot(token, slot) else {
+            return;
+        };
+        let codes = vec![code::COORDINATOR_NOT_AVAILABLE; verifying.asked.len()];
+        if let Some(index) = self.connections.place_of(token) {
+            self.on_verified(index, slot, &codes);
+        }
     }
 
     /// The coordinator has answered: goes on with the partitions that it lets pass.
@@ -71,8 +87,11 @@ impl Reactor {
             mut produce,
             content,
             asked,
+            deadline_ms,
         } = *verifying;
         produce.verified(&asked, codes);
+        let left_ms = deadline_ms.saturating_sub(self.now_ms);
+        produce.timeout_ms = i32::try_from(left_ms).unwrap_or(i32::MAX);
         let begun = self.begin_produce(index, produce, &content, 0, Some(slot));
         if let Some(buffer) = self.calls.end_buffer(content) {
             self.buffers.recycle(buffer);
