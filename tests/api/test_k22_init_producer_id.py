@@ -61,3 +61,13 @@ def test_an_earlier_id_goes_with_its_epoch(connection: Connection) -> None:
     error_code, producer_id, epoch = init(connection, producer_id=5, producer_epoch=3)
     assert (error_code, epoch) == (0, 0)
     assert producer_id >= 0
+
+
+def test_a_time_is_judged_before_the_coordinator_is_looked_for(tmp_path: Path) -> None:
+    with (
+        kafkalite.Broker(tmp_path / "data") as broker,
+        Connection(broker.bootstrap_servers) as connection,
+    ):
+        given = {"transactional_id": "one", "transaction_timeout_ms": 0}
+        assert init(connection, **given)[0] == codes.INVALID_TRANSACTION_TIMEOUT
+        assert init(connection, transactional_id="one")[0] == codes.NOT_COORDINATOR

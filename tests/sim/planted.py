@@ -5,19 +5,18 @@ Some are those that other brokers had (KAFKA-14884, KAFKA-5247, and others of th
 design); each breaks one rule, and the invariant that names the rule is what has to report it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final
 from unittest.mock import patch
 
-from kafkalite.coordinator.machine import Effect, Moment, Producer
+from kafkalite.coordinator.machine import Effect, Moment
 from kafkalite.groups.offsets import Offsets
 from kafkalite.groups.verifications import Verifications as VerificationsOfOffsets
 from kafkalite.metadata.image import TRANSACTIONS_TOPIC
-from kafkalite.protocol import codes
 from kafkalite.transactions import machine, states
 from kafkalite.transactions.machine import Entry, TransactionMachine
-from kafkalite.transactions.markers import MarkerWriter
+from kafkalite.transactions.markers import Markers, MarkerWriter
 from kafkalite.transactions.states import NO_ID, TopicPartition, Transaction
 from sim.broker import Broker
 from sim.model_log import ModelLog, Verifications
@@ -50,15 +49,11 @@ def marker_keeps_guard_of_offsets() -> Planted:
 def complete_before_markers() -> Planted:
     """The end of a transaction is noted while its markers are on their way to the disk."""
 
-    async def write(
-        self: MarkerWriter, producer: Producer, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        places = list(partitions)
-        for each in places:
-            self._begin(producer, *each)
-        return dict.fromkeys(places, codes.NONE)
+    async def write_all(self: MarkerWriter, markers: Markers, _is_due: Callable[[], bool]) -> None:
+        for each in sorted(markers.partitions):
+            self._begin(markers.producer, *each)
 
-    return patch.object(MarkerWriter, "write", write)
+    return patch.object(MarkerWriter, "write_all", write_all)
 
 
 def same_epoch_marker() -> Planted:
@@ -123,7 +118,7 @@ def older_offset_holds() -> Planted:
     """The later marker decides between two offsets, not the later record (KAFKA-5247)."""
 
     def end_transaction(self: Offsets, producer_id: int, *, commit: bool) -> None:
-        for key, offset in self._open.pop(producer_id, {}).items():
+        for key, offset in self._take_open(producer_id).items():
             if commit:
                 self.put(*key, offset)
 

@@ -25,7 +25,7 @@ RUST_ORDER = [
     {"wire", "batch"},
     {"codec"},
     {"log"},
-    {"access", "arrow", "client", "image", "node", "quota", "replica"},
+    {"access", "arrow", "client", "image", "node", "quota", "re2", "replica"},
     {"api"},
     {"net"},
     {"py"},

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kafkalite.protocol import codes
-from kafkalite.tasks import Tasks
+from kafkalite.tasks import Future, Task, Tasks
 from kafkalite.timers import Timers
 from kafkalite.transactions.markers import Markers, MarkerWriter, marker_of
 
@@ -20,28 +20,57 @@ class Host:
         self.lines: list[str] = []
         self.tries_ms: list[int] = []
         self.code = codes.KAFKA_STORAGE_ERROR
-        self.image = SimpleNamespace(topics={"t": SimpleNamespace(partitions=[None])})
+        self.image = SimpleNamespace(topics={"t": SimpleNamespace(partitions=[None, None])})
         self.log = SimpleNamespace(error=self.lines.append)
-        self.replicas = self
+        self.replicas = self.logs = self
+        self.open_ids = [7]
+        """Producers with an open transaction in the log."""
+        self.hung: Future[int] | None = None
+        """What becomes of the markers of partition 1, which does not answer."""
 
     def now_ms(self) -> int:
         return self.clock_ms
 
-    def refusal(self, _topic: str, _partition: int) -> int:
+    def wall_ms(self) -> int:
+        return self.clock_ms
+
+    def refusal(self, _topic: str, partition: int) -> int:
+        if partition:
+            return codes.NONE
         self.tries_ms.append(self.clock_ms)
         return self.code
+
+    def append(self, *_: object) -> Future[int]:
+        if self.hung is None:
+            raise RuntimeError("a defect")
+        return self.hung
+
+    def describe_producers(self, _topic: str, _partition: int) -> Future[list[Any]]:
+        told = Future[list[Any]]()
+        kind = SimpleNamespace
+        opened = [
+            kind(producer_id=each, current_transaction_first_offset=3) for each in self.open_ids
+        ]
+        closed = kind(producer_id=9, current_transaction_first_offset=None)
+        told.set([*opened, closed])
+        return told
 
     def pass_time(self, by_ms: int) -> None:
         """Does what becomes due."""
         end_ms = self.clock_ms + by_ms
+        self.go_on()
         while (due_ms := self.timers.next_ms()) is not None and due_ms <= end_ms:
             self.clock_ms = due_ms
             while (callback := self.timers.pop_due(due_ms)) is not None:
                 callback()
-                while self.tasks.ready:
-                    self.tasks.ready.popleft()()
+                self.go_on()
         self.clock_ms = end_ms
         assert not self.failures
+
+    def go_on(self) -> None:
+        """Lets every task go on that can."""
+        while self.tasks.ready:
+            self.tasks.ready.popleft()()
 
 
 def test_refused_markers_are_tried_later_each_time_and_told_of_once() -> None:
@@ -70,3 +99,50 @@ def test_markers_that_are_not_due_any_more_are_not_tried() -> None:
     host.pass_time(60_000)
     assert writing.is_done
     assert host.tries_ms == [0, 100]
+
+
+def written(host: Host, *partitions: int, producer_id: int = 7) -> Task[None]:
+    writer = MarkerWriter(cast(Any, host))
+    places = frozenset(("t", each) for each in partitions)
+    markers = Markers(marker_of(producer_id, 0, True, 0, 0), places)
+    return host.tasks.start(writer.write_all(markers, lambda: True))
+
+
+def test_a_partition_that_does_not_answer_keeps_no_other_from_its_next_try() -> None:
+    """All were waited for before any was tried again."""
+    host = Host()
+    host.hung = Future[int]()
+    writing = written(host, 0, 1)
+    host.pass_time(1_000)
+    assert host.tries_ms == [0, 100, 300, 700]
+    host.code = codes.UNKNOWN_TOPIC_OR_PARTITION
+    host.pass_time(60_000)
+    assert len(host.tries_ms) == 5
+    assert not writing.is_done
+    host.hung.set(3)
+    host.pass_time(1)
+    assert writing.is_done
+
+
+def test_a_later_epoch_of_the_producer_needs_a_marker_only_where_something_is_open() -> None:
+    """A batch of a stranger with the producer's id and a later epoch kept the transaction from its
+    end for ever."""
+    for producer_id, is_over in ((7, False), (8, True), (9, True)):
+        host = Host()
+        host.code = codes.INVALID_PRODUCER_EPOCH
+        writing = written(host, 0, producer_id=producer_id)
+        host.pass_time(60_000)
+        assert writing.is_done == is_over
+        assert len(host.tries_ms) == (1 if is_over else 12)
+
+
+def test_a_defect_does_not_end_the_tries() -> None:
+    host = Host()
+    writing = written(host, 1)
+    host.pass_time(500)
+    assert "a defect" in host.lines[0]
+    host.hung = Future[int]()
+    host.pass_time(1_000)
+    host.hung.set(1)
+    host.pass_time(1)
+    assert writing.is_done

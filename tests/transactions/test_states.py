@@ -131,3 +131,10 @@ def test_the_time_of_a_transaction_runs_from_its_first_partition() -> None:
     more = states.added(begun, frozenset({("u", 1)}), 0, 200)
     assert (begun.start_ms, more.start_ms, more.update_ms) == (100, 100, 200)
     assert more.partitions == {("t", 0), ("t", 1), ("u", 1)}
+
+
+@pytest.mark.parametrize("state", [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT])
+def test_the_last_epoch_of_an_id_before_is_fenced_by_the_next_transaction(state: int) -> None:
+    """Kafka knows the retry by its numbers alone, and judges its epoch then."""
+    late = End(1, EPOCH_MAX - 1, True, 2)
+    assert states.judge_end(at(state, 0, 1)._replace(producer_id=2), late) == FENCED

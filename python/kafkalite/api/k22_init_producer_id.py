@@ -10,10 +10,10 @@ Refusals, in Kafka's order (`KafkaApis.handleInitProducerIdRequest`):
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED; CLUSTER_AUTHORIZATION_FAILED without an id for who may
 neither write idempotently nor write to any topic. INVALID_REQUEST for an empty transactional id,
 and for an id without an epoch or the other way round. COORDINATOR_LOAD_IN_PROGRESS while there is
-no id to be had. With a transactional id also NOT_COORDINATOR; INVALID_TRANSACTION_TIMEOUT
-(`transaction.max.timeout.ms`); CONCURRENT_TRANSACTIONS while a change of it is being written, or
-it ends; PRODUCER_FENCED (before version 4 INVALID_PRODUCER_EPOCH) for a client that names an
-earlier producer.
+no id to be had. With a transactional id also INVALID_TRANSACTION_TIMEOUT
+(`transaction.max.timeout.ms`); NOT_COORDINATOR; CONCURRENT_TRANSACTIONS while a change of it is
+being written, or it ends; PRODUCER_FENCED (before version 4 INVALID_PRODUCER_EPOCH) for a client
+that names an earlier producer.
 
 Version notes: v3 tells an earlier id and epoch (KIP-360); v4 may answer PRODUCER_FENCED
 (KIP-588); v5 TRANSACTION_ABORTABLE (KIP-890); v6 is not stable in Kafka 4.3.

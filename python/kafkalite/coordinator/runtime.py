@@ -21,6 +21,8 @@ from kafkalite.tasks import Future, Tasks
 
 PARTITIONS_KNOWN_MAX = 10_000
 """Keys whose partition is remembered; beyond, all are worked out anew."""
+KNOWN_CHARACTERS_MAX = 256
+"""Longer keys are worked out each time: who names them is not to fill the memory with them."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """By their numbers, in which `…topic.compression.codec` names them."""
 
@@ -175,9 +177,10 @@ class Runtime(Generic[M]):
         if partition is None:
             count = len(self.shards) or self._topic.partition_count
             partition = java_hash(key) % count
-            if len(self._partitions) >= PARTITIONS_KNOWN_MAX:
-                self._partitions.clear()
-            self._partitions[key] = partition
+            if len(key) <= KNOWN_CHARACTERS_MAX:
+                if len(self._partitions) >= PARTITIONS_KNOWN_MAX:
+                    self._partitions.clear()
+                self._partitions[key] = partition
         return partition
 
     def shard_of(self, key: str) -> Shard[M] | None:
@@ -209,5 +212,7 @@ class Runtime(Generic[M]):
 
     @property
     def is_loading(self) -> bool:
-        """Some shards are not loaded yet."""
+        """Some shards are not loaded yet, or none is there yet of a topic that is."""
+        if not self.shards:
+            return self._topic.name in self._host.image.topics
         return any(shard.state == LOADING for shard in self.shards)

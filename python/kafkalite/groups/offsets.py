@@ -59,6 +59,8 @@ class Offsets:
         self._by_group: dict[str, GroupOffsets] = {}
         self._open: dict[int, dict[tuple[str, str, int], CommittedOffset]] = {}
         """Producer id -> what its open transaction commits."""
+        self._unstable: dict[tuple[str, str, int], int] = {}
+        """Open transactions that commit an offset of it."""
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return self._by_group.get(group_id, {}).get(topic, {}).get(partition)
@@ -95,8 +97,7 @@ class Offsets:
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
         """True if an open transaction commits an offset of the partition."""
-        key = (group_id, topic, partition)
-        return any(key in transaction for transaction in self._open.values())
+        return (group_id, topic, partition) in self._unstable
 
     def put(self, group_id: str, topic: str, partition: int, offset: CommittedOffset) -> None:
         self._by_group.setdefault(group_id, {}).setdefault(topic, {})[partition] = offset
@@ -112,8 +113,10 @@ class Offsets:
             record_offset += 1
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        for transaction in self._open.values():
-            transaction.pop((group_id, topic, partition), None)
+        key = (group_id, topic, partition)
+        if self._unstable.pop(key, 0):
+            for transaction in self._open.values():
+                transaction.pop(key, None)
         topics = self._by_group.get(group_id, {})
         partitions = topics.get(topic, {})
         partitions.pop(partition, None)
@@ -126,15 +129,28 @@ class Offsets:
         self, producer_id: int, group_id: str, topic: str, partition: int, offset: CommittedOffset
     ) -> None:
         """An offset that counts once the producer's transaction is committed."""
-        self._open.setdefault(producer_id, {})[group_id, topic, partition] = offset
+        key = (group_id, topic, partition)
+        transaction = self._open.setdefault(producer_id, {})
+        if key not in transaction:
+            self._unstable[key] = self._unstable.get(key, 0) + 1
+        transaction[key] = offset
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Ends a transaction. Of an offset within it and one without, the later in the log
         holds."""
-        for key, offset in self._open.pop(producer_id, {}).items():
+        for key, offset in self._take_open(producer_id).items():
             present = self.get(*key)
             if commit and (present is None or offset.record_offset > present.record_offset):
                 self.put(*key, offset)
+
+    def _take_open(self, producer_id: int) -> dict[tuple[str, str, int], CommittedOffset]:
+        """The offsets of an open transaction, which is open no more."""
+        taken = self._open.pop(producer_id, {})
+        for key in taken:
+            left = self._unstable.pop(key) - 1
+            if left:
+                self._unstable[key] = left
+        return taken
 
     def expired(
         self, group: ClassicGroup, wall_ms: int, retention_ms: int

@@ -2,6 +2,7 @@
 holding or dropped. They are taken only if they are verified (`verifications.py`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -21,6 +22,8 @@ class TransactionalOffsets:
         self._offsets = offsets
         self._being_written: dict[int, tuple[str, list[Commit]]] = {}
         """By a number: the group, and what it commits."""
+        self._places_written = Counter[tuple[str, str, int]]()
+        """How often each group, topic and partition is among them."""
         self._last_number = 0
 
     def is_verified(self, transaction: OffsetsInTransaction) -> bool:
@@ -33,14 +36,8 @@ class TransactionalOffsets:
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
         """A transaction that has not ended commits an offset of the partition."""
-        if self._offsets.is_unstable(group_id, topic, partition):
-            return True
-        return any(
-            each[:2] == (topic, partition)
-            for group, committed in self._being_written.values()
-            if group == group_id
-            for each in committed
-        )
+        place = (group_id, topic, partition)
+        return self._offsets.is_unstable(*place) or place in self._places_written
 
     def stage(
         self,
@@ -55,6 +52,7 @@ class TransactionalOffsets:
         producer_id, producer_epoch, _ = transaction
         number = self._last_number = self._last_number + 1
         self._being_written[number] = (group_id, taken)
+        self._places_written.update((group_id, *each[:2]) for each in taken)
         self.verifications.note_offsets(producer_id, producer_epoch)
         written = [records.offset_record(group_id, *each) for each in taken]
         then = partial(self._on_staged, number, producer_id, results, reply)
@@ -71,6 +69,11 @@ class TransactionalOffsets:
         _moment: Moment,
     ) -> Sequence[Effect]:
         group_id, committed = self._being_written.pop(number)
+        for topic, partition, _ in committed:
+            place = (group_id, topic, partition)
+            self._places_written[place] -= 1
+            if not self._places_written[place]:
+                del self._places_written[place]
         if error_code == codes.NONE:
             for at, (topic, partition, offset) in enumerate(committed):
                 placed = offset._replace(record_offset=base_offset + at)

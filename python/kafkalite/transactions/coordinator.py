@@ -45,7 +45,7 @@ class TransactionCoordinator:
     def __init__(self, context: TransactionHost) -> None:
         config = context.config
         self._context = context
-        limits = Limits(
+        self._limits = Limits(
             timeout_ms_max=config["transaction.max.timeout.ms"],
             timeout_interval_ms=config[
                 "transaction.abort.timed.out.transaction.cleanup.interval.ms"
@@ -73,7 +73,7 @@ class TransactionCoordinator:
         self._writer = MarkerWriter(context)
         make_machine = partial(
             TransactionMachine,
-            limits,
+            self._limits,
             self._level,
             self._next_id,
             self._write_markers,
@@ -98,6 +98,8 @@ class TransactionCoordinator:
 
     async def init_producer_id(self, transactional_id: str, request: InitRequest) -> ProducerAnswer:
         """InitProducerId with a transactional id."""
+        if not 0 < request.timeout_ms <= self._limits.timeout_ms_max:
+            return ProducerAnswer(codes.INVALID_TRANSACTION_TIMEOUT)
         return await self._ask(
             transactional_id,
             lambda machine, reply, moment: machine.init_producer_id(

@@ -118,6 +118,8 @@ class TransactionMachine:
         self._timeouts_due_ms: int | None = None
         self._expiry_due_ms: int | None = None
         self._expiring: list[str] = []
+        self._timing_out: list[str] = []
+        """Ids that are still to be looked at, the first last; as in `_expiring`."""
         self._incomplete: dict[str, tuple[Entry, Transaction]] = {}
         """Transactions that are over, of which the log does not say so yet."""
         self._retry_due_ms: int | None = None
@@ -172,7 +174,6 @@ class TransactionMachine:
         """As `Machine.on_time`."""
         effects: list[Effect] = []
         if self._timeouts_due_ms is not None and self._timeouts_due_ms <= moment.now_ms:
-            self._timeouts_due_ms = moment.now_ms + self._limits.timeout_interval_ms
             effects += self._abort_timed_out(moment)
         if self._expiry_due_ms is not None and self._expiry_due_ms <= moment.now_ms:
             effects += self._expire(moment)
@@ -190,16 +191,23 @@ class TransactionMachine:
         return effects
 
     def _abort_timed_out(self, moment: Moment) -> list[Effect]:
-        """Ends transactions that are open for longer than their producers have said."""
+        """Ends transactions that are open for longer than their producers have said, some of them;
+        goes on with the next soon."""
+        left = self._timing_out or list(reversed(self.entries))
         effects: list[Effect] = []
-        for transactional_id, entry in self.entries.items():
-            now = entry.now
-            if now.state != states.ONGOING or entry.is_pending:
+        for _ in range(min(STEP_IDS, len(left))):
+            transactional_id = left.pop()
+            entry = self.entries.get(transactional_id)
+            if entry is None or entry.is_pending or entry.now.state != states.ONGOING:
                 continue
+            now = entry.now
             if now.start_ms + now.timeout_ms < moment.wall_ms:
                 sentence = f"the transaction of {transactional_id!r} has timed out, and is aborted"
                 effects.append(Note(sentence))
                 effects += self._fence(transactional_id, entry, _ignore, moment)
+        self._timing_out = left
+        pause_ms = STEP_PAUSE_MS if left else self._limits.timeout_interval_ms
+        self._timeouts_due_ms = moment.now_ms + pause_ms
         return effects
 
     def _expire(self, moment: Moment) -> list[Effect]:
@@ -237,8 +245,6 @@ class TransactionMachine:
     ) -> Sequence[Effect]:
         """InitProducerId. COORDINATOR_LOAD_IN_PROGRESS where there is no producer id to be had."""
         timeout_ms, expected = request
-        if not 0 < timeout_ms <= self._limits.timeout_ms_max:
-            return [_refuse(reply, codes.INVALID_TRANSACTION_TIMEOUT)]
         entry = self.entries.get(transactional_id)
         next_id = NO_ID
         if entry is None:

@@ -1,12 +1,14 @@
 """The markers of transactions that are decided: written to every partition, until all are on disk.
 
 What cannot be written is tried again until it can be, since what was decided must come to pass:
-after a tenth of a second, and then twice as late each time, up to ten seconds. A partition that is
-gone needs none. Offsets that were committed in the transaction are in
-`__consumer_offsets`, which the group coordinator alone writes to.
+after a tenth of a second, and then twice as late each time, up to ten seconds, whatever becomes of
+the others: one log directory that does not answer keeps back its own partitions only. A partition
+that is gone needs none, nor one that knows a later epoch of the producer and has nothing open of
+it: a stranger with its id may have written there. Offsets that were committed in the transaction
+are in `__consumer_offsets`, which the group coordinator alone writes to.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -34,6 +36,39 @@ class Markers(NamedTuple):
     partitions: frozenset[TopicPartition]
 
 
+class _Tries:
+    """What has become of the markers of one transaction so far."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.refused: dict[TopicPartition, int] = {}
+        """What is to be tried again, and why."""
+        self._news: Future[None] | None = None
+
+    def take(self, written: Future[int], place: TopicPartition) -> None:
+        """A marker is being written there."""
+        self.under_way += 1
+        ended = partial(self._end, written, place)
+        if written.is_done:
+            ended()
+        else:
+            written.watch(ended)
+
+    def _end(self, written: Future[int], place: TopicPartition) -> None:
+        self.under_way -= 1
+        if written.result() not in DONE:
+            self.refused[place] = written.result()
+        if self._news is not None and (self.refused or not self.under_way):
+            news, self._news = self._news, None
+            news.set(None)
+
+    async def settled(self) -> None:
+        """Returns once something is refused, or everything is done."""
+        if self.under_way and not self.refused:
+            self._news = Future[None]()
+            await self._news
+
+
 class MarkerWriter:
     """Writes markers. Used by the control thread only."""
 
@@ -42,22 +77,45 @@ class MarkerWriter:
 
     async def write_all(self, markers: Markers, is_due: Callable[[], bool]) -> None:
         """Returns once every partition has its marker; before, if it is due no longer."""
-        left = set(markers.partitions)
+        producer = markers.producer
+        to_write = sorted(markers.partitions)
         pause_ms = RETRY_MS
-        while left and is_due():
-            found = await self.write(markers.producer, sorted(left))
-            left = {each for each, code in found.items() if code not in DONE}
-            if left:
-                if pause_ms == TOLD_FROM_MS:
-                    self._tell(markers.producer, left, found[min(left)])
-                await self._pause(pause_ms)
-                pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
+        tries = _Tries()
+        while is_due():
+            async for each in self._context.tasks.sliced(to_write):
+                tries.take(self._begin(producer, *each), each)
+            await tries.settled()
+            if not tries.refused:
+                return
+            if pause_ms == TOLD_FROM_MS:
+                self._tell(producer, tries.refused)
+            await self._pause(pause_ms)
+            pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
+            refused, tries.refused = tries.refused, {}
+            to_write = [
+                each
+                for each, code in refused.items()
+                if code != codes.INVALID_PRODUCER_EPOCH or await self._is_open(producer, *each)
+            ]
 
-    def _tell(self, producer: Producer, left: set[TopicPartition], code: int) -> None:
-        where = ", ".join(f"{name}-{index}" for name, index in sorted(left)[:3])
+    def _tell(self, producer: Producer, refused: Mapping[TopicPartition, int]) -> None:
+        where = ", ".join(f"{name}-{index}" for name, index in sorted(refused)[:3])
         self._context.log.error(
             f"markers of producer {producer.producer_id} cannot be written to {where} "
-            f"({len(left)} partitions in all, error {code}), and are tried again"
+            f"({len(refused)} partitions in all, error {refused[min(refused)]}), and are tried "
+            "again"
+        )
+
+    async def _is_open(self, producer: Producer, topic: str, partition: int) -> bool:
+        """True if the partition has a transaction of the producer to be ended, or does not say."""
+        try:
+            entries = await self._context.logs.describe_producers(topic, partition)
+        except KafkaliteError:
+            return True
+        return any(
+            each.producer_id == producer.producer_id
+            and each.current_transaction_first_offset is not None
+            for each in entries
         )
 
     async def write(
@@ -70,19 +128,28 @@ class MarkerWriter:
         return {each: written.result() for each, written in begun.items()}
 
     def _begin(self, producer: Producer, topic: str, partition: int) -> Future[int]:
-        context = self._context
         written = Future[int]()
+        try:
+            self._begin_write(producer, (topic, partition), written)
+        except Exception as error:  # noqa: BLE001 - what was decided is not given up for a defect
+            self._context.log.error(f"a marker of {topic}-{partition} failed: {error!r}")
+            written.set(codes.UNKNOWN_SERVER_ERROR)
+        return written
+
+    def _begin_write(self, producer: Producer, place: TopicPartition, written: Future[int]) -> None:
+        topic, partition = place
+        context = self._context
         image = context.image.topics.get(topic)
         if image is None or not 0 <= partition < len(image.partitions):
             written.set(codes.UNKNOWN_TOPIC_OR_PARTITION)
-            return written
+            return
         if topic == OFFSETS_TOPIC:
             context.groups.end_transaction(partition, producer, written.set)
-            return written
+            return
         code = context.replicas.refusal(topic, partition)
         if code:
             written.set(code)
-            return written
+            return
         marker = producer.marker
         if marker is None:
             raise RuntimeError("no marker")
@@ -99,7 +166,6 @@ class MarkerWriter:
             tell()
         else:
             appended.watch(tell)
-        return written
 
     def _pause(self, pause_ms: int) -> Future[None]:
         over = Future[None]()

@@ -252,19 +252,18 @@ def _judge_end_with_epochs(now: Transaction, end: End) -> int | None:
         end.producer_id == now.previous_producer_id
         and end.producer_epoch == EPOCH_MAX - 1
         and now.producer_epoch == 0
-        and now.state in (COMPLETE_COMMIT, COMPLETE_ABORT)
     )
     if end.producer_id != now.producer_id and not is_of_rotated:
         return codes.INVALID_PRODUCER_ID_MAPPING
     is_current = end.producer_id == now.producer_id and end.producer_epoch == now.producer_epoch
-    is_retry = is_of_rotated or end.producer_epoch + 1 == now.producer_epoch
+    is_of_last_epoch = end.producer_epoch + 1 == now.producer_epoch
     match now.state:
         case 2 | 3:
-            if not is_retry:
+            if not is_of_last_epoch:
                 return codes.PRODUCER_FENCED
             is_same = now.commits == end.commit
             return codes.CONCURRENT_TRANSACTIONS if is_same else codes.INVALID_TXN_STATE
-        case 4 | 5 if is_retry:
+        case 4 | 5 if is_of_rotated or is_of_last_epoch:
             return codes.NONE if now.commits == end.commit else codes.INVALID_TXN_STATE
         case _ if not is_current:
             return codes.PRODUCER_FENCED
