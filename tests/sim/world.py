@@ -385,6 +385,7 @@ class World:
         self.checker.check_attempts(attempts, self.plan.partitions)
         self.stop_broker(cuts_power=False)
         self._heap.clear()  # requests that are still under way
+        self.wall_offset_ms = 0  # nothing expires while it is loaded
         self.start_broker()
         end_ms = self.now_ms + 5_000
         while self.now_ms < end_ms and not self._is_at_rest():
