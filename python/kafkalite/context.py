@@ -105,6 +105,9 @@ class Context:
             _ = self.groups
         if TRANSACTIONS_TOPIC in self.image.topics:
             _ = self.transactions
+        from kafkalite.transactions.hanging import tell_of_hanging
+
+        self.tasks.start(tell_of_hanging(self))
 
     def topic_counts(self) -> tuple[int, int]:
         """Topics whose logs have been made, and partitions of all of them. Any thread may ask."""

@@ -1,0 +1,46 @@
+"""Transactions that nobody will end: a start tells of them."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+import kafkalite
+from api.raw import Connection
+from api.transactions import Transactor, transactor
+from kafkalite.protocol import messages
+
+
+def begun(connection: Connection, topic: str) -> Transactor:
+    client = transactor(connection)
+    assert client.add((topic, 0)) == {(topic, 0): 0}
+    assert client.produce(topic, 0) == 0
+    return client
+
+
+@pytest.mark.parametrize("is_hanging", [True, False])
+def test_a_hanging_transaction_is_told_of_with_the_command_that_ends_it(
+    tmp_path: Path, is_hanging: bool
+) -> None:
+    with kafkalite.Broker(tmp_path / "data") as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            assert connection.create_topic("topic").error_code == 0
+            assert connection.create_topic("quiet").error_code == 0
+            done = begun(connection, "quiet")
+            assert done.end(True) == 0
+            client = begun(connection, "topic")
+            if is_hanging:
+                # A directory that has lost what its coordinator knew.
+                name = "__transaction_state"
+                kind = messages.DeleteTopicsRequest
+                request = kind(topics=[kind.DeleteTopicState(name=name)], timeout_ms=30_000)
+                assert connection.ask("DeleteTopics", 6, request).responses[0].error_code == 0
+        broker.kill()
+        broker.start()
+        command = "kafkalite transactions abort --topic topic --partition 0 --start-offset 0"
+        deadline = time.monotonic() + (30 if is_hanging else 2)
+        while command not in broker.log_tail(1_000) and time.monotonic() < deadline:
+            time.sleep(0.05)  # the poll of the log
+        lines = [line for line in broker.log_tail(1_000).splitlines() if "does not know" in line]
+        assert len(lines) == is_hanging
+        assert all(f"producer {client.producer_id} " in line for line in lines)
