@@ -95,27 +95,40 @@ def read_arrow(
         return RangeSource(servers, ranges, settings)
 
     rows(open_source, ranges=ranges)  # wrong columns and formats are told before all else
+    is_committed = isolation == "read_committed"
     with Admin(servers, timeout_ms=timeout_ms) as admin:
-        places = [
-            (name, partition)
-            for name in sorted(topics)
-            for partition in admin.cluster.topic(name).partitions
-        ]
-        first = admin.list_offsets(dict.fromkeys(places, EARLIEST))
-        is_committed = isolation == "read_committed"
-        last = admin.list_offsets(dict.fromkeys(places, LATEST), committed=is_committed)
-        wanted_starts = _requested("start", asked_start, places)
-        wanted_stops = _requested("stop", asked_stop, places)
-        for place in wanted_starts.keys() & wanted_stops.keys():
-            _refuse_reversed(place, wanted_starts[place], wanted_stops[place])
-        starts = _looked_up(admin, wanted_starts, last, committed=is_committed)
-        stops = _looked_up(admin, wanted_stops, last, committed=is_committed)
+        ranges += _ranges(admin, topics, asked_start, asked_stop, committed=is_committed)
+    return LogRecords(rows(open_source, ranges=ranges))
+
+
+def _ranges(
+    admin: Admin,
+    topics: Iterable[str],
+    start: Spec | dict[str, Spec] | None,
+    stop: Spec | dict[str, Spec] | None,
+    *,
+    committed: bool,
+) -> list[Range]:
+    """The offsets to be read of each partition, by topic and partition."""
+    places = [
+        (name, partition)
+        for name in sorted(topics)
+        for partition in admin.cluster.topic(name).partitions
+    ]
+    first = admin.list_offsets(dict.fromkeys(places, EARLIEST))
+    last = admin.list_offsets(dict.fromkeys(places, LATEST), committed=committed)
+    wanted_starts = _requested("start", start, places)
+    wanted_stops = _requested("stop", stop, places)
+    for place in wanted_starts.keys() & wanted_stops.keys():
+        _refuse_reversed(place, wanted_starts[place], wanted_stops[place])
+    starts = _looked_up(admin, wanted_starts, last, committed=committed)
+    stops = _looked_up(admin, wanted_stops, last, committed=committed)
+    ranges = []
     for place in places:
         ends = (first[place].offset, last[place].offset)
         asked = (starts.get(place), stops.get(place))
-        ranges.append((*place, *_range(place, asked, ends, is_committed)))
-
-    return LogRecords(rows(open_source, ranges=ranges))
+        ranges.append((*place, *_range(place, asked, ends, committed)))
+    return ranges
 
 
 def _requested(

@@ -119,28 +119,12 @@ class Producer(TransactionCalls):
         int32("request_timeout_ms", request_timeout_ms, 1)
         int32("max_block_ms", max_block_ms, 0)
         int32("wait_for_servers_ms", wait_for_servers_ms, 0)
-        if idempotent is not None:
-            flag("idempotent", idempotent)
-        if str(acks) not in ACKS:
-            raise InvalidArgumentError(f"acks is all, -1, 0 or 1, not {acks}")
-        if idempotent and ACKS[str(acks)] != -1:
-            raise InvalidArgumentError("an idempotent producer needs acks=all")
-        if idempotent and max_in_flight > 5:
-            raise InvalidArgumentError("an idempotent producer has at most 5 requests in flight")
         int32("transaction_timeout_ms", transaction_timeout_ms, 1)
-        if transactional_id is not None:
-            if not short_text("transactional_id", transactional_id):
-                raise InvalidArgumentError("transactional_id is empty")
-            if idempotent is False or ACKS[str(acks)] != -1 or max_in_flight > 5:
-                raise InvalidArgumentError(
-                    "transactional_id needs an idempotent producer: acks=all, and max_in_flight of "
-                    "5 at most"
-                )
-            idempotent = True
+        acks_number, idempotent = _promise(acks, idempotent, max_in_flight, transactional_id)
         send_options = SendOptions(
-            acks=ACKS[str(acks)],
+            acks=acks_number,
             idempotent=idempotent,
-            wants_id=ACKS[str(acks)] == -1 and idempotent is not False and max_in_flight <= 5,
+            wants_id=acks_number == -1 and idempotent is not False and max_in_flight <= 5,
             codec=codec,
             level=level,
             request_bytes_max=request_bytes_max,
@@ -559,3 +543,29 @@ class Producer(TransactionCalls):
         if found is not None:
             self._accumulator.learn(topic, len(found.partitions))
         return partition
+
+
+def _promise(
+    acks: str | int, idempotent: bool | None, max_in_flight: int, transactional_id: str | None
+) -> tuple[int, bool | None]:
+    """`acks` as the protocol counts, and if the producer is idempotent; None: if the broker can.
+    Raises `InvalidArgumentError` for what contradicts itself."""
+    if idempotent is not None:
+        flag("idempotent", idempotent)
+    if str(acks) not in ACKS:
+        raise InvalidArgumentError(f"acks is all, -1, 0 or 1, not {acks}")
+    number = ACKS[str(acks)]
+    if idempotent and number != -1:
+        raise InvalidArgumentError("an idempotent producer needs acks=all")
+    if idempotent and max_in_flight > 5:
+        raise InvalidArgumentError("an idempotent producer has at most 5 requests in flight")
+    if transactional_id is None:
+        return number, idempotent
+    if not short_text("transactional_id", transactional_id):
+        raise InvalidArgumentError("transactional_id is empty")
+    if idempotent is False or number != -1 or max_in_flight > 5:
+        raise InvalidArgumentError(
+            "transactional_id needs an idempotent producer: acks=all, and max_in_flight of 5 at "
+            "most"
+        )
+    return number, True
