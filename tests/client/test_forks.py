@@ -359,6 +359,7 @@ def test_a_signal_that_comes_while_a_fork_waits_is_taken_behind_the_fork() -> No
         logging.basicConfig(stream=Stream())
         seen = []
         signal.signal(signal.SIGUSR1, lambda *_: seen.append("SIGUSR1"))
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
         troubles = Troubles()
         troubles.warn("one line")
         parent = os.getpid()
@@ -443,6 +444,7 @@ def test_a_signal_in_the_midst_of_the_hook_leaves_the_child_nothing_of_the_paren
         producer = Producer(servers)
         producer.send(topic, b"of the parent")
         producer.flush()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
         close = Sender.close
         def interrupted(self):
             os.kill(os.getpid(), signal.SIGINT)
