@@ -93,6 +93,8 @@ REFUSED = {
     ("eligible.leader.replicas.version", 0, UPGRADE): "Invalid update version 0 for feature "
     "eligible.leader.replicas.version. Can't downgrade the version of this feature without setting "
     "the upgrade type to either safe or unsafe downgrade.",
+    ("group.version", 1, UNSAFE_DOWNGRADE): "Invalid update version 1 for feature group.version. "
+    "Can't downgrade to a newer version.",
     (
         "metadata.version",
         29,

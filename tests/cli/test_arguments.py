@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafkalite.cli.groups_reset import parse_datetime, parse_duration
+from kafkalite.cli.groups.reset import parse_datetime, parse_duration
 from kafkalite.cli.options import UsageError, parse_settings
 
 

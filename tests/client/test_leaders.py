@@ -92,6 +92,24 @@ def two_topics() -> tuple[FakeBroker, Topics]:
     return broker, topics
 
 
+def hanging_up_once() -> tuple[FakeBroker, list[Any]]:
+    """It hangs up on whoever first has it create a topic, and creates it when asked again; and the
+    requests to create it."""
+    broker, topics = two_topics()
+    topics.is_deleted = True
+    creating = []
+
+    def answer(name: str, request: Any) -> Any:
+        if name == "Metadata" and request.message.allow_auto_topic_creation:
+            creating.append(request)
+            topics.is_deleted = len(creating) < 2
+            return Close() if len(creating) == 1 else topics(name, request)
+        return topics(name, request)
+
+    broker._handler = answer
+    return broker, creating
+
+
 def asked(leaders: Leaders, now: float) -> bool:
     """Whether anything is asked, which then has been answered."""
     leaders.send(now)
@@ -235,18 +253,7 @@ def test_a_topic_that_there_is_not_is_told_by_send() -> None:
 
 def test_a_topic_whose_creation_was_asked_of_a_broker_that_went_away_is_asked_for_again() -> None:
     """It was taken for one that is being made, and given up 5 s later: UNKNOWN_TOPIC."""
-    broker, topics = two_topics()
-    topics.is_deleted = True
-    creating = []
-
-    def answer(name: str, request: Any) -> Any:
-        if name == "Metadata" and request.message.allow_auto_topic_creation:
-            creating.append(request)
-            topics.is_deleted = len(creating) < 2
-            return Close() if len(creating) == 1 else topics(name, request)
-        return topics(name, request)
-
-    broker._handler = answer
+    broker, _ = hanging_up_once()
     with broker, DrivenProducer(broker.servers) as producer:
         producer.send(GONE, b"0")
         producer.flush()
@@ -254,18 +261,7 @@ def test_a_topic_whose_creation_was_asked_of_a_broker_that_went_away_is_asked_fo
 
 
 def test_a_topic_that_a_consumer_has_a_broker_create_is_asked_for_again_if_that_went_away() -> None:
-    broker, topics = two_topics()
-    topics.is_deleted = True
-    creating = []
-
-    def answer(name: str, request: Any) -> Any:
-        if name == "Metadata" and request.message.allow_auto_topic_creation:
-            creating.append(request)
-            topics.is_deleted = len(creating) < 2
-            return Close() if len(creating) == 1 else topics(name, request)
-        return topics(name, request) if name == "Metadata" else ...
-
-    broker._handler = answer
+    broker, creating = hanging_up_once()
     with broker, Consumer(broker.servers, group="g") as consumer:
         consumer.subscribe(GONE)
         for _ in range(20):

@@ -10,11 +10,11 @@ import pytest
 import kafkalite
 from api.raw import Connection
 from api.transactions import Transactor, transactor
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 from oracle.tools import KafkaTools, Record
 
 STATE = "__transaction_state-0"
-UNSAFE_DOWNGRADE = 3
+UPGRADE, UNSAFE_DOWNGRADE = 1, 3
 _numbers = itertools.count()
 
 
@@ -26,12 +26,17 @@ def broker(tmp_path: Path) -> Iterator[kafkalite.Broker]:
 
 
 def finalise(connection: Connection, level: int) -> None:
-    kind = messages.UpdateFeaturesRequest
-    update = kind.FeatureUpdateKey(
-        feature="transaction.version", max_version_level=level, upgrade_type=UNSAFE_DOWNGRADE
-    )
-    request = kind(timeout_ms=5000, feature_updates=[update])
-    assert connection.ask("UpdateFeatures", 2, request).error_code == 0
+    """Moves `transaction.version`, from wherever it is."""
+    for upgrade_type in (UPGRADE, UNSAFE_DOWNGRADE):
+        kind = messages.UpdateFeaturesRequest
+        update = kind.FeatureUpdateKey(
+            feature="transaction.version", max_version_level=level, upgrade_type=upgrade_type
+        )
+        request = kind(timeout_ms=5000, feature_updates=[update])
+        code = connection.ask("UpdateFeatures", 2, request).error_code
+        if code != codes.INVALID_UPDATE_VERSION:
+            break
+    assert code == codes.NONE
 
 
 def new_topic(connection: Connection) -> str:

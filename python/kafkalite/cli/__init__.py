@@ -19,10 +19,10 @@ from kafkalite._native import __version__
 # The words of a command -> its module and one line of help. A row is all that a new command adds.
 COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("serve",): ("kafkalite.cli.serve", "run a broker"),
-    ("topics",): ("kafkalite.cli.topics", "make, list, describe, change, delete topics"),
+    ("topics",): ("kafkalite.cli.topics.command", "make, list, describe, change, delete topics"),
     ("configs",): ("kafkalite.cli.configs", "show and change configurations"),
     ("groups",): (
-        "kafkalite.cli.groups",
+        "kafkalite.cli.groups.command",
         "list consumer groups, show their lag, set their offsets",
     ),
     ("transactions",): (

@@ -22,7 +22,7 @@ from typing import Any
 from kafkalite.cli.client_config import CONSUME, add_server, consumer_settings, parse
 from kafkalite.cli.console.formatter import TIMESTAMP_TYPES, Print, formatter
 from kafkalite.cli.console.terminal import time_text
-from kafkalite.cli.groups_reset import parse_datetime
+from kafkalite.cli.groups.reset import parse_datetime
 from kafkalite.cli.options import (
     UsageError,
     decimal,

@@ -35,7 +35,7 @@ PASSES = HAS_MOVED | {COORDINATOR_LOAD_IN_PROGRESS, CONCURRENT_TRANSACTIONS}
 DURATION_SINCE, PATTERN_SINCE = 1, 2
 """Versions of ListTransactions."""
 FENCE_TIMEOUT_MS = 1
-"""Of a transaction that is never begun."""
+"""The time-out of a transaction that is never begun."""
 
 
 class TransactionListing(NamedTuple):

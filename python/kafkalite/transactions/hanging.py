@@ -17,7 +17,7 @@ from kafkalite.transactions.states import TopicPartition
 
 LOADING_PAUSE_MS: Final = 1_000
 TOLD_MAX: Final = 20
-"""Of more only their number is told."""
+"""Transactions that are told one by one; of more only their number is."""
 
 
 class Open(NamedTuple):

@@ -37,12 +37,12 @@ class Markers(NamedTuple):
 
 
 class _Tries:
-    """What has become of the markers of one transaction so far."""
+    """The markers of one transaction: how many are under way, and which are refused."""
 
     def __init__(self) -> None:
         self.under_way = 0
         self.refused: dict[TopicPartition, int] = {}
-        """What is to be tried again, and why."""
+        """Partitions that are to be tried again, and why."""
         self._news: Future[None] | None = None
 
     def take(self, written: Future[int], place: TopicPartition) -> None:

@@ -539,8 +539,8 @@ class Consumer(ConsumerLoop):
 
     @exclusive
     def positions_of_group(self) -> tuple[GroupMetadata, dict[Partition, tuple[int, int]]]:
-        """What `commit` would commit, each with the leader epoch of what comes before it, and as
-        whom: for `send_offsets` of a producer, which commits in a transaction.
+        """Gives the offsets that `commit` would commit, each with the leader epoch of what comes
+        before it, and as whom: for `send_offsets` of a producer, which commits in a transaction.
 
         Raises `BrokerError` as `commit` does, and `InvalidArgumentError` if it commits by itself.
         """

@@ -176,8 +176,8 @@ class ConsumerCoordinator(Closing):
         self._commit(self._subscription_state.positions() if offsets is None else offsets)
 
     def positions_of_group(self) -> tuple[GroupMetadata, dict[Partition, tuple[int, int]]]:
-        """What `commit` would commit, each with the leader epoch of what comes before, and as whom.
-        Raises `BrokerError`, `InvalidArgumentError`."""
+        """Gives the offsets that `commit` would commit, each with the leader epoch of what comes
+        before, and as whom. Raises `BrokerError`, `InvalidArgumentError`."""
         if self._commit_s is not None:
             raise InvalidArgumentError(
                 "the consumer commits by itself, in no transaction: make it with "

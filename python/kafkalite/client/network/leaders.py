@@ -118,7 +118,7 @@ class Leaders(Closing):
         self._wanted: set[str] = set()
         self._asked: set[str] = set()
         self._is_creating = False
-        """What is asked for is to be made."""
+        """The topics that are asked for are to be made."""
         self._doubted: set[tuple[str, int]] = set()
         self._failures: dict[str, _Failure] = {}
 

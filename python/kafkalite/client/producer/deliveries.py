@@ -29,7 +29,7 @@ class Deliveries:
         self.first_error: KafkaliteError | None = None
         """Why the first of them was, until it is raised."""
         self.is_aborting = False
-        """What is given up is what the caller has wanted."""
+        """The caller has wanted that records are given up, and need not be told."""
         self._troubles = troubles
         self._flush_number = 0
         self.unfinished: dict[tuple[int, int], Batch] = {}

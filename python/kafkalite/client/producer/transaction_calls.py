@@ -35,7 +35,7 @@ __all__ = ["TransactionCalls"]
 
 
 class TransactionCalls(ProducerLoop):
-    """What a `Producer` with a `transactional_id` does beside sending."""
+    """The calls of a `Producer` with a `transactional_id`, beside sending."""
 
     _state: TransactionState | None = None
     """None without a transactional id."""

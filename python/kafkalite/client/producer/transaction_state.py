@@ -167,7 +167,7 @@ class TransactionState:
             )
 
     def _again(self, what: str) -> KafkaliteError:
-        """What is raised again and again, each time anew: a traceback would grow."""
+        """Makes the error that is raised again, each time anew: a traceback would grow."""
         return because(what, self._error or ClientError("it is not known why"))
 
 

@@ -52,6 +52,8 @@ def feature_refusal(
     before = finalized.get(name, 0)
     if level < before:
         return _downgrade_refusal(name, level, upgrade_type, before)
+    if level > before and upgrade_type != UPGRADE:
+        return f"{invalid} Can't downgrade to a newer version."
     if name == KRAFT_VERSION and level > before:
         return f"{invalid} Local controller {node_id} has no listener for a quorum."
     return ""
@@ -59,13 +61,13 @@ def feature_refusal(
 
 def _downgrade_refusal(name: str, level: int, upgrade_type: int, before: int) -> str:
     invalid = f"Invalid update version {level} for feature {name}."
-    if name == KRAFT_VERSION:
-        return f"{invalid} Can't downgrade the version of this feature."
     if upgrade_type == UPGRADE:
         return (
             f"{invalid} Can't downgrade the version of this feature without setting the upgrade "
             "type to either safe or unsafe downgrade."
         )
+    if name == KRAFT_VERSION:
+        return f"{invalid} Can't downgrade the version of this feature."
     if name != METADATA_VERSION:
         return ""
     return f"Unsupported metadata.version downgrade from {before} to {level}. " + (

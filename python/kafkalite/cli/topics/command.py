@@ -4,7 +4,6 @@ import argparse
 import re
 from typing import Any
 
-from kafkalite.cli import topics_records
 from kafkalite.cli.actions import Actions
 from kafkalite.cli.client_config import client_of
 from kafkalite.cli.options import (
@@ -17,6 +16,7 @@ from kafkalite.cli.options import (
     regular_expression,
     short_argument,
 )
+from kafkalite.cli.topics import records
 from kafkalite.client.admin import (
     TOPIC,
     Admin,
@@ -107,7 +107,7 @@ def _actions() -> Actions:
     delete = actions.add("delete", _delete, "delete topics with all their records")
     _add_names(delete, "topics, or regular expressions of them", "*")
     _add_if_exists(delete)
-    topics_records.add(actions)
+    records.add(actions)
     return actions
 
 

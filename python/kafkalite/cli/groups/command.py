@@ -1,5 +1,5 @@
 """`kafkalite groups`: consumer groups, their members, how far they are; and sets that. In
-kafka-consumer-groups' words; the ways to reset offsets are in `groups_reset.py`."""
+kafka-consumer-groups' words; the ways to reset offsets are in `reset.py`."""
 
 import argparse
 import sys
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import compress
 from typing import Any, NamedTuple
 
-from kafkalite.cli import groups_reset
 from kafkalite.cli.actions import Actions
 from kafkalite.cli.client_config import client_of
 from kafkalite.cli.console.terminal import print_table
+from kafkalite.cli.groups import reset
 from kafkalite.cli.options import UsageError, names_of, print_error, print_json
 from kafkalite.client.admin import LATEST, Admin
 from kafkalite.client.group_admin import Committed, GroupAdmin, GroupDescription
@@ -71,7 +71,7 @@ def _actions() -> Actions:
     view.add_argument("--members", action="store_true", help="the members")
     view.add_argument("--state", action="store_true", help="state, coordinator, strategy")
     describe.add_argument("--verbose", action="store_true", help="with --members: their partitions")
-    groups_reset.add(actions, _add_groups)
+    reset.add(actions, _add_groups)
     delete = actions.add("delete", _delete, "delete groups and their offsets")
     _add_groups(delete)
     offsets = actions.add("delete-offsets", _delete_offsets, "take committed offsets away")
@@ -363,7 +363,7 @@ def _delete_offsets(options: argparse.Namespace) -> int:
     if len(named) != 1:
         raise UsageError("name one group")
     with client_of(Cluster, options) as cluster:
-        places = groups_reset.parse_topics(cluster, options.topic)
+        places = reset.parse_topics(cluster, options.topic)
         results = GroupAdmin(cluster).delete_offsets(named[0], places)
     if options.json:
         for (topic, partition), refusal in sorted(results.items()):
