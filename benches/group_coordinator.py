@@ -50,21 +50,21 @@ def drive(address: tuple[str, int], frames: list[bytes], seconds: float) -> list
     for content in frames:
         opened = socket.create_connection(address)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        selector.register(opened, selectors.EVENT_READ, [content, 0.0])
+        selector.register(opened, selectors.EVENT_READ, [opened, content, 0.0])
     latencies: list[float] = []
     for key in list(selector.get_map().values()):
-        key.data[1] = time.perf_counter()
-        key.fileobj.sendall(key.data[0])
+        key.data[2] = time.perf_counter()
+        key.data[0].sendall(key.data[1])
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         for key, _ in selector.select(0.1):
-            assert key.fileobj.recv(4096)
+            assert key.data[0].recv(4096)
             now = time.perf_counter()
-            latencies.append(now - key.data[1])
-            key.data[1] = now
-            key.fileobj.sendall(key.data[0])
+            latencies.append(now - key.data[2])
+            key.data[2] = now
+            key.data[0].sendall(key.data[1])
     for key in list(selector.get_map().values()):
-        key.fileobj.close()
+        key.data[0].close()
     return latencies
 
 
@@ -76,21 +76,22 @@ def paced(
     opened = [socket.create_connection(address) for _ in range(16)]
     for each in opened:
         each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        selector.register(each, selectors.EVENT_READ, [])
+        selector.register(each, selectors.EVENT_READ, (each, []))
     latencies: list[float] = []
     begin = time.perf_counter()
     sent = 0
     while (now := time.perf_counter()) < begin + seconds:
         while begin + sent * every_s / len(frames) <= now:
             target = opened[sent % 16]
-            selector.get_key(target).data.append(now)
+            selector.get_key(target).data[1].append(now)
             target.sendall(frames[sent % len(frames)])
             sent += 1
         due = begin + sent * every_s / len(frames)
         for key, _ in selector.select(max(0.0, due - time.perf_counter())):
-            content = key.fileobj.recv(65536)
+            connection, sent_at = key.data
+            content = connection.recv(65536)
             for _ in range(len(content) // 14):
-                latencies.append(time.perf_counter() - key.data.pop(0))
+                latencies.append(time.perf_counter() - sent_at.pop(0))
     for each in opened:
         each.close()
     return latencies

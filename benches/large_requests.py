@@ -113,7 +113,8 @@ def receive(connection: socket.socket) -> int:
         field = connection.recv(4, socket.MSG_WAITALL)
         if len(field) < 4:
             return -1
-        size = left = struct.unpack(">i", field)[0]
+        size: int = struct.unpack(">i", field)[0]
+        left = size
         buffer = bytearray(MIB)
         while left:
             received = connection.recv_into(buffer, min(left, MIB))

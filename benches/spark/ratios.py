@@ -31,7 +31,8 @@ class Cell:
 
     def us(self, part: str = "cpu_s") -> float:
         """Median CPU microseconds a record."""
-        return statistics.median(line[part] / line["records"] * 1e6 for line in self._lines)
+        each: list[float] = [line[part] / line["records"] * 1e6 for line in self._lines]
+        return statistics.median(each)
 
     def spread(self) -> tuple[float, float]:
         """Least and most."""
@@ -150,7 +151,7 @@ def _plot(lines: list[Line], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import patches, pyplot
 
     topics = [each for each in TOPICS if any(line.get("data") == each.name for line in lines)]
     columns = min(2, len(topics))
@@ -168,7 +169,7 @@ def _plot(lines: list[Line], path: Path) -> None:
         axes.set_visible(False)
     for axes, data in zip(grid.flat, topics, strict=False):
         _panel(axes, data, lines)
-    handles = [pyplot.Rectangle((0, 0), 1, 1, color=COLOURS[each.name]) for each in ENGINES]
+    handles = [patches.Rectangle((0, 0), 1, 1, color=COLOURS[each.name]) for each in ENGINES]
     figure.legend(handles, [each.what for each in ENGINES], loc="outside upper center", ncols=2)
     figure.supxlabel(
         "million records per CPU second of driver, workers, broker; x: times the tuned connector",
@@ -202,8 +203,9 @@ def _panel(axes: Any, data: Data, lines: list[Line]) -> None:
             rate = 1 / cell.us()
             most = max(most, rate)
             axes.barh([at], [rate], color=COLOURS[engine.name], height=0.9)
-            is_ours = engine not in CONNECTORS and peer is not None
-            ratio = f"  ({peer / cell.us():.1f}x)" if is_ours else ""
+            ratio = ""
+            if engine not in CONNECTORS and peer is not None:
+                ratio = f"  ({peer / cell.us():.1f}x)"
             axes.text(rate, at, f" {rate:.2f}{ratio}", va="center", fontsize=7)
             at += 1
         ticks.append(((begin + at - 1) / 2, query.name))

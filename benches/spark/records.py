@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kafkalite._native import BatchBuilder
-from kafkalite.client.producer.producer import Producer
+from kafkalite.client.producer.driven_producer import DrivenProducer
 
 PARTITIONS = 2
 BATCH_BYTES = 16_384
@@ -129,7 +129,8 @@ def fill(data: Data, records: int, brokers: Sequence[str]) -> tuple[int, int]:
     """Sends the topic's records to each broker, where the topic is there. Returns bytes as they lie
     in the log, and a checksum of them."""
     producers = [
-        Producer(each, idempotent=False, max_in_flight=1, buffer_bytes=64 << 20) for each in brokers
+        DrivenProducer(each, idempotent=False, max_in_flight=1, buffer_bytes=64 << 20)
+        for each in brokers
     ]
     size = checksum = 0
     for partition, batch, count in batches(data, records):

@@ -73,8 +73,9 @@ class Bench:
         self.records = records
         self.lines: list[dict[str, Any]] = []
         self._raw = (out / "raw.jsonl").open("w")
-        self._jvm: Any = spark.sparkContext._jvm
-        self._jvm_pid = int(self._jvm.ProcessHandle.current().pid())
+        jvm: Any = spark.sparkContext._jvm
+        self._jvm = jvm
+        self._jvm_pid = int(jvm.ProcessHandle.current().pid())
 
     def note(self, **facts: Any) -> None:
         """Keeps a line."""
@@ -224,4 +225,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

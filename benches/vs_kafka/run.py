@@ -14,7 +14,6 @@ import compileall
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -153,7 +152,11 @@ class Bench:
 
     def run(self, side: Side, shape: Shape, topic: str) -> dict[str, Any]:
         """The loads of one run."""
-        common = {"broker": side.bootstrap_servers, "pid": side.pid, "seconds": self.seconds}
+        common: dict[str, Any] = {
+            "broker": side.bootstrap_servers,
+            "pid": side.pid,
+            "seconds": self.seconds,
+        }
         beside = None
         if shape.mode == "mixed":
             beside = start_load("produce", **common, topic=f"{topic}-written",
@@ -253,7 +256,7 @@ def offset_commit() -> bytes:
     ).encode(8)
     client = b"load"
     header = b"\0\x08\0\x08\0\0\0\0" + len(client).to_bytes(2, "big") + client + b"\0"
-    return (len(header) + len(body)).to_bytes(4, "big") + header + body
+    return (len(header) + len(body)).to_bytes(4, "big") + header + bytes(body)
 
 
 def cpu_s(pid: int) -> float:
@@ -333,4 +336,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,6 +1,6 @@
 """The loads that are measured, a row each, with the target that the row is held against."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 PARTITIONS = 3
 MB = 1 << 20
@@ -31,7 +31,7 @@ class Shape(NamedTuple):
     what: str
     mode: str
     unit: str
-    arguments: dict[str, int]
+    arguments: dict[str, Any]
     target: Target = Target()
     is_busy: bool = False
     """A coordinator in Python, Java on the other side, is kept busy meanwhile."""

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from loads import LOAD
 from shapes import BARE, SINK_SHAPE
 
