@@ -36,6 +36,12 @@ EXCEPTIONS = {
     "test_alter_replica_log_dirs": "partitions do not move between directories yet (key 34)",
 }
 """Tests that fail against kafkalite, and why they must. One that passes has to go from here."""
+TRIES_MORE = 5
+"""kafka-python 3.0.12 forgets a subscription that is made while the answer to its first metadata
+request is under way, on any broker, and then reads nothing. On a busy machine of two cores 9 of 39
+runs of the tests that read such a topic did, and none of 39 against Kafka, whose first answers take
+4 ms and not 1, which is when those tests subscribe; of subscriptions made at random in the first
+20 ms Kafka lost 14 in 100, kafkalite 2."""
 
 
 @pytest.fixture
@@ -68,11 +74,10 @@ def test_kafka_pythons_own_suite_passes(servers: str, tmp_path: Path) -> None:
     (folder / "test").symlink_to(provision.kafka_python_tests() / "test")
     expected = set(EXCEPTIONS_OF_ANY_BROKER if is_kafka() else EXCEPTIONS)
     passed, failed = run(servers, folder)
-    if unexpected := failed - expected:
-        # kafka-python 3.0.12 forgets a subscription that is made while the answer to its first
-        # metadata request is under way, on any broker: a busy machine hits that now and then.
-        passed_again, _ = run(servers, folder, only=unexpected)
-        passed, failed = passed | passed_again, failed - passed_again
+    for _ in range(TRIES_MORE):
+        if unexpected := failed - expected:
+            passed_now, _ = run(servers, folder, only=unexpected)
+            passed, failed = passed | passed_now, failed - passed_now
     if is_kafka():
         # It asks for ACLs of which Kafka's authorizer may not have heard yet, and leaves them.
         failed.discard("test_create_describe_delete_acls")
