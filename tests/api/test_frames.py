@@ -56,6 +56,27 @@ def test_a_header_that_is_none_closes_the_connection(
     assert connection.is_closed()
 
 
+# A key of either language, a version with compact strings, and what is before and behind one.
+STRINGS = {
+    "Metadata": (3, 9, b"\2", b"\0\0\0\0\0"),
+    "ApiVersions": (18, 3, b"", b"\2x\0"),
+    "FindCoordinator": (10, 4, b"\0\2", b"\0"),
+}
+
+
+@pytest.mark.parametrize("name", STRINGS)
+def test_a_string_beyond_32767_bytes_closes_the_connection(
+    connection: Connection, name: str
+) -> None:
+    """As in Kafka, compact or not; compact ones had no bound: a name of 30 MB went into records."""
+    key, version, before, behind = STRINGS[name]
+    for length, is_string in ((32_767, True), (32_768, False)):
+        size = length + 1
+        prefix = bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14])
+        connection.send(key, version, before + prefix + b"x" * length + behind)
+        assert (connection.receive_frame() is not None) == is_string
+
+
 def request_body(connection: Connection, key: int, version: int) -> bytes:
     request = {
         0: lambda: connection.produce_request("frames", batch([b"x"])),

@@ -69,6 +69,32 @@ fn a_length_beyond_the_rest_is_refused_before_anything_is_made() {
     }
 }
 
+/// Kafka's messages refuse one (`had invalid length`), and write none.
+#[test]
+fn a_compact_string_is_no_longer_than_a_plain_one() {
+    let written = |length: usize| {
+        let mut writer = Writer::default();
+        writer.string(&"x".repeat(length), true);
+        writer.bytes
+    };
+    let (fits, too_long) = (written(32_767), written(32_768));
+    assert_eq!(Reader::new(&fits).string(true).unwrap().len(), 32_767);
+    assert!(Reader::new(&too_long).string(true).is_err());
+    assert!(Reader::new(&too_long).nullable_string(true).is_err());
+
+    let message = Message::find("FindCoordinatorRequest").unwrap();
+    let body = |name: &[u8]| [&[0, 2], name, &[0]].concat();
+    assert!(decode(&message, 4, &mut Reader::new(&body(&fits))).is_ok());
+    assert!(decode(&message, 4, &mut Reader::new(&body(&too_long))).is_err());
+    let keys = |length| Value::Array(vec![Value::String("x".repeat(length))]);
+    let encoded = |length| {
+        let fields = vec![Value::String(String::new()), Value::Int(0), keys(length)];
+        encode(&message, 4, &Value::Struct(fields), &mut Writer::default())
+    };
+    assert!(encoded(32_767).is_ok());
+    assert!(encoded(32_768).is_err());
+}
+
 #[test]
 fn a_varint_of_more_than_32_bits_is_refused() {
     assert!(Reader::new(b"\xff\xff\xff\xff\x1f").uvarint().is_err());

@@ -174,7 +174,6 @@ def changes_of_resource(
         raise ChangeRefusedError(codes.INVALID_REQUEST, f"Unknown resource type {kind}")
     if kind != BROKER:
         check_permitted(context, request, access.ALTER_CONFIGS, resource)
-    changes.check_name(name)
     made = rules[kind](context, name, changes_of)
     if kind == BROKER:
         # Kafka's broker judges its own configs before its controller asks.
@@ -216,7 +215,6 @@ def _broker_changes(context: Context, name: str, changes_of: ChangesOf) -> Chang
 def _group_changes(context: Context, name: str, changes_of: ChangesOf) -> Changes:
     own = own_configs(context, GROUP, name)
     made = changes_of(own, NO_LISTS, NO_LISTS.get)
-    changes.check_lengths(own, made)
     if not name:
         raise ChangeRefusedError(codes.INVALID_REQUEST, "Default group resources are not allowed.")
     changes.check_group(context.config, changes.merged(own, made))
@@ -226,7 +224,6 @@ def _group_changes(context: Context, name: str, changes_of: ChangesOf) -> Change
 def _client_metrics_changes(context: Context, name: str, changes_of: ChangesOf) -> Changes:
     own = own_configs(context, CLIENT_METRICS, name)
     made = changes_of(own, NO_LISTS, NO_LISTS.get)
-    changes.check_lengths(own, made)
     if not name:
         raise ChangeRefusedError(codes.INVALID_REQUEST, "Subscription name can't be empty")
     changes.check_client_metrics(changes.merged(own, made))

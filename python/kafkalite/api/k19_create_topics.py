@@ -27,7 +27,7 @@ from collections import Counter
 from kafkalite import _native
 from kafkalite.access import CLUSTER, CREATE, DESCRIBE_CONFIGS, TOPIC
 from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, TOO_MANY_WAIT, may_change
-from kafkalite.config.changes import ChangeRefusedError, check_lengths, check_topic
+from kafkalite.config.changes import ChangeRefusedError, check_topic
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.topics import (
@@ -175,7 +175,6 @@ def _judged(context: Context, topic: Asked, others: AlikeNames) -> NewTopic:
         raise ControllerError(codes.INVALID_CONFIG, sentence)
     configs = {each.name: each.value for each in topic.configs if each.value is not None}
     try:
-        check_lengths({}, configs)
         check_topic(context.config, configs)
     except ChangeRefusedError as refusal:
         raise ControllerError(refusal.code, str(refusal)) from refusal

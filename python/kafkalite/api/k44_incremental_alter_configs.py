@@ -10,8 +10,8 @@ and changes nothing.
 Refusals, per resource, in Kafka's order (`ConfigAdminManager`, `ConfigurationControlManager`):
 INVALID_REQUEST for a resource or a key that comes twice, for a null value and for another broker's
 id; TOPIC_, GROUP_ or CLUSTER_AUTHORIZATION_FAILED, of a broker's configs after all that follows
-here; INVALID_CONFIG for appending to what is no list of a topic or broker, and for a value that is
-longer than 32,767 (of a broker after all others); INVALID_REQUEST or
+here; INVALID_CONFIG for appending to what is no list of a topic or broker, and for a value that has
+grown beyond 32,767 bytes (of a broker after all others); INVALID_REQUEST or
 INVALID_TOPIC_EXCEPTION for the resource's name; INVALID_CONFIG (of a broker: INVALID_REQUEST) for a
 key or a value that cannot be; UNKNOWN_TOPIC_OR_PARTITION. A broker's key that could not take effect
 while it runs is INVALID_REQUEST. An operation that there is none of is INVALID_REQUEST for a broker

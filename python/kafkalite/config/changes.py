@@ -22,7 +22,6 @@ from kafkalite.config.keys import MIN_INSYNC_REPLICAS, Key, KeyTable
 from kafkalite.config.values import NOBODY_MAY_CONNECT, PER_HOST, connections_by_host, parse
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.protocol import codes
-from kafkalite.protocol.java import java_length
 
 OPERATIONS = SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -73,9 +72,9 @@ PATTERNS_CHARACTERS_MAX = 1_000
 """Length of all patterns of a client metrics subscription: Python takes up to a millisecond for
 each character of one."""
 
-VALUE_LENGTH_MAX = 32_767
-"""UTF-16 units of a value that is set (`ConfigurationControlManager`); Kafka's sentence calls them
-bytes."""
+VALUE_BYTES_MAX = 32_767
+"""Of a value that is set: the records of the metadata have no longer strings. Kafka counts UTF-16
+units (`ConfigurationControlManager`), which its sentence calls bytes, and fails at others."""
 
 CLEANER_THREAD_BYTES_MIN = 1 << 20
 
@@ -202,24 +201,16 @@ def merged(own: Mapping[str, str], changes: Changes) -> dict[str, str]:
 
 
 def check_lengths(own: Mapping[str, str], changes: Mapping[str, str | None]) -> None:
-    """Raises ChangeRefusedError where a value is to be set that is too long, or its key is, for any
-    resource."""
+    """Raises ChangeRefusedError where a value has become too long, for any resource: it has grown,
+    as no request has longer strings."""
     for name, text in changes.items():
-        check_name(name)
-        if text is None or text == own.get(name) or java_length(text) <= VALUE_LENGTH_MAX:
+        if text is None or text == own.get(name) or len(text.encode()) <= VALUE_BYTES_MAX:
             continue
         raise ChangeRefusedError(
             codes.INVALID_CONFIG,
             "The configuration value cannot be added because it exceeds the maximum value size of "
-            f"{VALUE_LENGTH_MAX} bytes.",
+            f"{VALUE_BYTES_MAX} bytes.",
         )
-
-
-def check_name(name: str) -> None:
-    """Raises ChangeRefusedError for a name of a resource or key that the metadata cannot hold."""
-    if len(name) > VALUE_LENGTH_MAX:
-        sentence = f"A name is longer than {VALUE_LENGTH_MAX} characters."
-        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
 
 
 def check_topic(config: Config, after: Mapping[str, str]) -> None:

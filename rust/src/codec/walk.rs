@@ -9,6 +9,7 @@ use super::value::Value;
 use crate::error::Error;
 use crate::limits::VALUE_QUOTED_BYTES_MAX;
 use crate::uuid::Uuid;
+use crate::wire::cursor::STRING_BYTES_MAX;
 use crate::wire::{Reader, Writer};
 
 /// Makes what is read. One of these is for a struct, or for what is in a field of one.
@@ -316,7 +317,7 @@ fn write_kind<'t, S: Source<'t>>(
         Kind::String if value.is_null() => writer.nullable_string(None, is_compact),
         Kind::String => {
             let value = value.string()?;
-            if !is_compact && value.len() > i16::MAX as usize {
+            if value.len() > STRING_BYTES_MAX {
                 return Err(cannot_hold(&field.name, &value).into());
             }
             writer.string(&value, is_compact);

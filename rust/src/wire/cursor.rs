@@ -8,11 +8,16 @@
 //! tags       uvarint count, then per field: uvarint tag, uvarint size, bytes  (KIP-482)
 //! ```
 //!
+//! A compact string is no longer than a plain one may be, as in Kafka's messages.
+//!
 //! Every length is checked against the bytes that are left before anything is allocated for it: an
 //! array of n elements needs at least n bytes, so a lying count is refused at once.
 
 use crate::error::{Error, Result};
 use crate::uuid::Uuid;
+
+/// Bytes of a string, plain or compact.
+pub const STRING_BYTES_MAX: usize = i16::MAX as usize;
 
 /// A request that contradicts the protocol. The connection is closed, as Kafka does.
 #[cold]
@@ -160,7 +165,13 @@ impl<'a> Reader<'a> {
     #[inline]
     fn string_length(&mut self, flexible: bool) -> Result<Option<usize>> {
         if flexible {
-            return Ok((self.uvarint()? as usize).checked_sub(1));
+            let length = (self.uvarint()? as usize).checked_sub(1);
+            return match length {
+                Some(length) if length > STRING_BYTES_MAX => {
+                    Err(malformed("a string is longer than 32,767 bytes"))
+                }
+                length => Ok(length),
+            };
         }
         match self.i16()? {
             -1 => Ok(None),
@@ -351,7 +362,7 @@ impl Writer {
             (Some(value), true) => self.uvarint(length_u32(value.len()) + 1),
             (Some(value), false) => {
                 assert!(
-                    value.len() <= i16::MAX as usize,
+                    value.len() <= STRING_BYTES_MAX,
                     "a string of 32 KiB or more"
                 );
                 self.i16(value.len() as i16);
