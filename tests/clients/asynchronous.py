@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition
@@ -19,6 +19,7 @@ from clients.neutral import (
     Producer,
     ProducerOptions,
     Record,
+    Transactional,
 )
 
 T = TypeVar("T")
@@ -26,6 +27,9 @@ T = TypeVar("T")
 
 class AioKafka(Client):
     name = "aiokafka"
+    lacks: ClassVar[Mapping[str, str]] = {
+        "transaction-rebalance": "it commits offsets in a transaction by the group's name alone"
+    }
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -40,6 +44,9 @@ class AioKafka(Client):
 
     def consumer(self, servers: str, options: ConsumerOptions) -> Consumer:
         return _Consumer(self, servers, options)
+
+    def transactional(self, servers: str, options: ProducerOptions) -> Transactional:
+        return _Transactional(self, servers, options)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -59,6 +66,8 @@ class _Producer:
                 enable_idempotence=options.idempotent,
                 max_request_size=options.request_bytes_max,
                 linger_ms=5,
+                transactional_id=options.transactional_id,
+                transaction_timeout_ms=options.transaction_timeout_ms,
             )
             try:
                 await producer.start()
@@ -90,9 +99,25 @@ class _Producer:
         self._client.run(self._producer.stop())
 
 
+class _Transactional(_Producer):
+    def begin(self) -> None:
+        self._client.run(self._producer.begin_transaction())
+
+    def send_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        given = {TopicPartition(*where): offset for where, offset in offsets.items()}
+        self._client.run(self._producer.send_offsets_to_transaction(given, group))
+
+    def commit(self) -> None:
+        self._client.run(self._producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._client.run(self._producer.abort_transaction())
+
+
 class _Consumer:
     def __init__(self, client: AioKafka, servers: str, options: ConsumerOptions) -> None:
         self._client = client
+        self._group = options.group
 
         async def start() -> AIOKafkaConsumer:
             consumer = AIOKafkaConsumer(
@@ -104,6 +129,7 @@ class _Consumer:
                 heartbeat_interval_ms=HEARTBEAT_MS,
                 session_timeout_ms=SESSION_MS,
                 fetch_max_wait_ms=100,
+                isolation_level="read_committed" if options.committed_only else "read_uncommitted",
             )
             if options.assign:
                 consumer.assign([TopicPartition(*each[:2]) for each in options.assign])
@@ -138,6 +164,9 @@ class _Consumer:
         else:
             # A commit is a coroutine: not to wait for it is to make a task of it.
             asyncio.run_coroutine_threadsafe(commit, self._client._loop)
+
+    def group(self) -> str | None:
+        return self._group
 
     def close(self) -> None:
         self._client.run(self._consumer.stop())

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import kafkalite
 from clients import provision
-from clients.drivers import Java
+from clients.drivers import Java, OldJava
 from clients.kcat import Kcat
 from clients.neutral import Client, Partition
 from clients.pure_python import KafkaPython
@@ -29,6 +29,7 @@ CONFIG = {
     "log.retention.ms": "-1",  # some records are old
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 # After a SIGKILL, Kafka's controller waits for the old registration to expire. With less, it fences
 # a broker that lives on a busy machine, and its partitions have no leader then.
@@ -43,10 +44,13 @@ def is_kafka() -> bool:
 class Cluster:
     """The broker under test, with what a test needs besides the client that it is about."""
 
-    def __init__(self, broker: kafkalite.Broker | KafkaBroker, data: Path) -> None:
+    def __init__(
+        self, broker: kafkalite.Broker | KafkaBroker, data: Path, servers: str | None = None
+    ) -> None:
+        """`servers` is where the broker is known, if not where it listens."""
         self.broker = broker
         self.data = data
-        self.servers = broker.bootstrap_servers
+        self.servers = servers or broker.bootstrap_servers
         quiet = {"bootstrap.servers": self.servers, "log_level": 0, "reconnect.backoff.max.ms": 500}
         self._admin = AdminClient(quiet)
         self._observer = LibrdkafkaConsumer({**quiet, "group.id": "observer"})
@@ -132,8 +136,8 @@ def clients(request: pytest.FixtureRequest) -> Iterator[dict[str, Client]]:
     """By name. Programs start when they are first used."""
     made: dict[str, Client] = {}
     for each in CLIENTS:
-        if each is Java:
-            made[each.name] = Java(lambda: request.getfixturevalue("kafka_tools"))
+        if issubclass(each, Java):
+            made[each.name] = each(lambda: request.getfixturevalue("kafka_tools"))
         else:
             made[each.name] = each()
     yield made
@@ -149,7 +153,7 @@ def client(request: pytest.FixtureRequest, clients: dict[str, Client]) -> Iterat
             provision.debian("kcat")
         except provision.ForbiddenError as reason:
             pytest.skip(str(reason))
-    if request.param == Java.name:
+    if request.param in (Java.name, OldJava.name):
         request.getfixturevalue("kafka_tools")  # before the client, to end after it
     yield clients[request.param]
     if request.param == KafkaPython.name:

@@ -3,13 +3,18 @@
 The program connects to a port of ours and takes one JSON object a line: `id`, `op`, the `name` of a
 producer or consumer, and what the operation needs. Answers come in any order.
 
-    producer  servers, codec, idempotent, request_bytes_max          makes `name`
+    producer  servers, codec, idempotent, transactional_id, …        makes `name`
     consumer  servers, topics | pattern | assign, group, …           makes `name`
     send      records                  answered once all are acknowledged
+    begin, commit, abort
+    offsets   offsets: [[topic, index, offset]], group               in the transaction
     poll      timeout_ms               -> records
+    transformer  as producer and consumer                            makes `name`
+    end       commit                   -> committed, of a transformer
     assignment                         -> partitions: [[topic, index]]
     seek      topic, partition, offset
     commit    offsets: [[topic, index, offset]], wait
+    group                              -> group, to be given to `offsets`
     close
 
 Bytes are in base64, and null is null. A failure is an answer with `error`.
@@ -18,6 +23,7 @@ Bytes are in base64, and null is null. A failure is an answer with `error`.
 import base64
 import itertools
 import json
+import os
 import socket
 import subprocess
 import threading
@@ -38,11 +44,15 @@ from clients.neutral import (
     Producer,
     ProducerOptions,
     Record,
+    Transactional,
+    Transformer,
 )
-from oracle.tools import KafkaTools
+from oracle.jars import OLD_CLIENT, pinned_jars
+from oracle.tools import KafkaTools, java
 
 CONNECT_S = 120
 ANSWER_S = 90
+TIMES = {"heartbeat_ms": HEARTBEAT_MS, "session_ms": SESSION_MS, "auto_commit_ms": AUTO_COMMIT_MS}
 
 
 class Program:
@@ -107,6 +117,9 @@ class Driven(Client):
     def producer(self, servers: str, options: ProducerOptions) -> Producer:
         return _Producer(self.program(), next(self._names), servers, options)
 
+    def transactional(self, servers: str, options: ProducerOptions) -> Transactional:
+        return _Transactional(self.program(), next(self._names), servers, options)
+
     def consumer(self, servers: str, options: ConsumerOptions) -> Consumer:
         return _Consumer(self.program(), next(self._names), servers, options)
 
@@ -121,6 +134,12 @@ class FranzGo(Driven):
     def start(self, port: int) -> "subprocess.Popen[bytes]":
         return subprocess.Popen([provision.go_driver(), str(port)])
 
+    def transformer(
+        self, servers: str, producer: ProducerOptions, consumer: ConsumerOptions
+    ) -> Transformer:
+        """Both in one client, which is franz-go's way to have offsets in a transaction."""
+        return _Transformer(self.program(), next(self._names), servers, producer, consumer)
+
 
 class KafkaJs(Driven):
     name = "kafkajs"
@@ -128,6 +147,8 @@ class KafkaJs(Driven):
         "null-headers": "its producer takes text and bytes only as the value of a header",
         "assign": "its consumers are members of groups only; `seek` within one is tested",
         "commit-async": "its only commit is a promise, and the synchronous row waits for it",
+        "transaction-rebalance": "it commits offsets in a transaction by the group's name alone",
+        "transaction-restart": "it gives up a transaction whose connection ends",
     }
 
     def start(self, port: int) -> "subprocess.Popen[bytes]":
@@ -149,6 +170,20 @@ class Java(Driven):
             raise RuntimeError(result.stderr)
 
 
+class OldJava(Java):
+    """A client of 2021, in a JVM of its own."""
+
+    name = "Java 2.8"
+
+    def start(self, port: int) -> "subprocess.Popen[bytes]":  # type: ignore[override]
+        compiled, *jars = self._tools().classpath.split(os.pathsep)
+        jars = [jar for jar in jars if "/org/apache/kafka/" not in jar]
+        classpath = [compiled, *map(str, pinned_jars(OLD_CLIENT)), *jars]
+        return subprocess.Popen(
+            [*java(), "-cp", os.pathsep.join(classpath), "Driver", str(port), "alone"]
+        )
+
+
 class _Producer:
     def __init__(self, program: Program, name: str, servers: str, options: ProducerOptions) -> None:
         self._program = program
@@ -162,19 +197,26 @@ class _Producer:
         self._program.ask("close", self._name)
 
 
+class _Transactional(_Producer):
+    def begin(self) -> None:
+        self._program.ask("begin", self._name)
+
+    def send_offsets(self, group: Any, offsets: Mapping[Partition, int]) -> None:
+        places = [[*where, offset] for where, offset in offsets.items()]
+        self._program.ask("offsets", self._name, offsets=places, group=group)
+
+    def commit(self) -> None:
+        self._program.ask("commit", self._name)
+
+    def abort(self) -> None:
+        self._program.ask("abort", self._name)
+
+
 class _Consumer:
     def __init__(self, program: Program, name: str, servers: str, options: ConsumerOptions) -> None:
         self._program = program
         self._name = name
-        program.ask(
-            "consumer",
-            name,
-            servers=servers,
-            **asdict(options),
-            heartbeat_ms=HEARTBEAT_MS,
-            session_ms=SESSION_MS,
-            auto_commit_ms=AUTO_COMMIT_MS,
-        )
+        program.ask("consumer", name, servers=servers, **asdict(options), **TIMES)
 
     def poll(self, timeout_s: float) -> list[Record]:
         answer = self._program.ask("poll", self._name, timeout_ms=round(timeout_s * 1000))
@@ -202,8 +244,35 @@ class _Consumer:
         places = [[*where, offset] for where, offset in offsets.items()]
         self._program.ask("commit", self._name, offsets=places, wait=wait)
 
+    def group(self) -> Any:
+        return self._program.ask("group", self._name)["group"]
+
     def close(self) -> None:
         self._program.ask("close", self._name)
+
+
+class _Transformer(_Consumer):
+    def __init__(
+        self,
+        program: Program,
+        name: str,
+        servers: str,
+        producer: ProducerOptions,
+        consumer: ConsumerOptions,
+    ) -> None:
+        self._program = program
+        self._name = name
+        options = {**asdict(producer), **asdict(consumer), **TIMES}
+        program.ask("transformer", name, servers=servers, **options)
+
+    def begin(self) -> None:
+        self._program.ask("begin", self._name)
+
+    def send(self, records: Sequence[Record]) -> None:
+        self._program.ask("send", self._name, records=[_fields(record) for record in records])
+
+    def end(self, *, commit: bool) -> bool:
+        return bool(self._program.ask("end", self._name, commit=commit)["committed"])
 
 
 def _fields(record: Record) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from clients.librdkafka import consumer_config, producer_config
 from clients.neutral import (
+    TRANSACTIONS,
     Client,
     Consumer,
     ConsumerOptions,
@@ -34,6 +35,7 @@ class Kcat(Client):
         "seek": "it reads on until it ends",
         "commit-sync": "it commits by itself only",
         "commit-async": "it commits by itself only",
+        **dict.fromkeys(TRANSACTIONS, "all of its input is one transaction"),
     }
 
     def producer(self, servers: str, options: ProducerOptions) -> Producer:

@@ -1,6 +1,10 @@
 """confluent-kafka: librdkafka behind Python."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -17,7 +21,11 @@ from clients.neutral import (
     Producer,
     ProducerOptions,
     Record,
+    Transactional,
 )
+
+TRY_S = 10
+PATIENCE_S = 60
 
 
 class Confluent(Client):
@@ -28,6 +36,9 @@ class Confluent(Client):
 
     def consumer(self, servers: str, options: ConsumerOptions) -> Consumer:
         return _Consumer(servers, options)
+
+    def transactional(self, servers: str, options: ProducerOptions) -> Transactional:
+        return _Transactional(servers, options)
 
 
 def producer_config(servers: str, options: ProducerOptions) -> dict[str, str | int | bool]:
@@ -57,14 +68,15 @@ def consumer_config(servers: str, options: ConsumerOptions) -> dict[str, str | i
         "session.timeout.ms": SESSION_MS,
         "fetch.wait.max.ms": 100,
         "reconnect.backoff.max.ms": 500,
+        "isolation.level": "read_committed" if options.committed_only else "read_uncommitted",
         "check.crcs": True,
         "log_level": 0,
     }
 
 
 class _Producer:
-    def __init__(self, servers: str, options: ProducerOptions) -> None:
-        self._producer = LibrdkafkaProducer(producer_config(servers, options))
+    def __init__(self, servers: str, options: ProducerOptions, **config: Any) -> None:
+        self._producer = LibrdkafkaProducer({**producer_config(servers, options), **config})
 
     def send(self, records: Sequence[Record]) -> None:
         failed: list[KafkaError] = []
@@ -89,6 +101,48 @@ class _Producer:
 
     def close(self) -> None:
         self._producer.flush(10)
+
+
+class _Transactional(_Producer):
+    def __init__(self, servers: str, options: ProducerOptions) -> None:
+        timeout_ms = options.transaction_timeout_ms
+        super().__init__(
+            servers,
+            replace(options, idempotent=True),
+            **{
+                "transactional.id": options.transactional_id or "",
+                "transaction.timeout.ms": timeout_ms,
+                "message.timeout.ms": timeout_ms,
+            },
+        )
+        self._patiently(lambda: self._producer.init_transactions(TRY_S))
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send_offsets(self, group: Any, offsets: Mapping[Partition, int]) -> None:
+        given = [TopicPartition(*where, offset) for where, offset in offsets.items()]
+        self._patiently(lambda: self._producer.send_offsets_to_transaction(given, group, TRY_S))
+
+    def commit(self) -> None:
+        self._patiently(lambda: self._producer.commit_transaction(TRY_S))
+
+    def abort(self) -> None:
+        self._patiently(lambda: self._producer.abort_transaction(TRY_S))
+
+    def close(self) -> None:
+        with contextlib.suppress(KafkaException):  # of one that was shut out
+            super().close()
+
+    def _patiently(self, ask: Callable[[], None]) -> None:
+        """As librdkafka's applications do: what may be tried again is."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return ask()
+            except KafkaException as failure:
+                if not failure.args[0].retriable() or time.monotonic() > deadline:
+                    raise
 
 
 class _Consumer:
@@ -120,6 +174,9 @@ class _Consumer:
     def commit(self, offsets: Mapping[Partition, int], *, wait: bool) -> None:
         given = [TopicPartition(*where, offset) for where, offset in offsets.items()]
         self._consumer.commit(offsets=given, asynchronous=not wait)
+
+    def group(self) -> Any:
+        return self._consumer.consumer_group_metadata()
 
     def close(self) -> None:
         self._consumer.close()

@@ -4,6 +4,7 @@ A client is one class with two methods. It names the features that it lacks, and
 then not even made for it, and README.md says so.
 """
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,9 +34,16 @@ FEATURES = {
     "three-members": "three members share a group",
     "rebalance": "a member leaves, another joins",
     "restart": "SIGKILL and restart of the broker in mid-stream",
+    "transactions": "transactions, committed and aborted",
+    "transaction-offsets": "consume, transform, produce: offsets in the transaction",
+    "transaction-fencing": "a second producer of the transactional id shuts the first one out",
+    "transaction-timeout": "a transaction that takes too long is aborted",
+    "transaction-rebalance": "a transaction amid a rebalance of its group is not committed",
+    "transaction-restart": "SIGKILL of the broker before, in and at the end of a transaction",
 }
 """Every feature that is held against every client, by the word that tests and `lacks` use."""
 
+TRANSACTIONS = tuple(each for each in FEATURES if each.startswith("transaction"))
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Partition = tuple[str, int]
@@ -81,6 +89,9 @@ class ProducerOptions:
     codec: str = "none"
     idempotent: bool = False
     request_bytes_max: int = 1_000_000
+    transactional_id: str | None = None
+    """With one, `Client.transactional` makes the producer."""
+    transaction_timeout_ms: int = 60_000
 
 
 @dataclass(frozen=True)
@@ -96,7 +107,12 @@ class ConsumerOptions:
     assign: tuple[tuple[str, int, int], ...] = ()
     group: str | None = None
     auto_commit: bool = False
+    committed_only: bool = False
+    """Reads no record of a transaction that is open or was aborted (`read_committed`)."""
 
+
+REBALANCED = "generation|member|commit ?failed"
+"""How clients name a commit of a generation that is over."""
 
 HEARTBEAT_MS = 300
 SESSION_MS = 10_000
@@ -110,6 +126,19 @@ class Producer(Protocol):
         """Returns when the broker has acknowledged all of them; raises if it refuses one."""
 
     def close(self) -> None: ...
+
+
+class Transactional(Producer, Protocol):
+    """A producer whose records are sent in transactions. What the broker refuses is raised."""
+
+    def begin(self) -> None: ...
+
+    def send_offsets(self, group: Any, offsets: Mapping[Partition, int]) -> None:
+        """Commits them with the transaction; `group` is what `Consumer.group` told."""
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 class Consumer(Protocol):
@@ -127,8 +156,76 @@ class Consumer(Protocol):
     def commit(self, offsets: Mapping[Partition, int], *, wait: bool) -> None:
         """Commits; without `wait` by the client's asynchronous call."""
 
+    def group(self) -> Any:
+        """Group, generation and member as they are now, for `Transactional.send_offsets`."""
+
     def close(self) -> None:
         """Leaves the group."""
+
+
+class Transformer(Protocol):
+    """Consumes, and produces in transactions that commit the offsets of what it has consumed."""
+
+    def begin(self) -> None: ...
+
+    def poll(self, timeout_s: float) -> list[Record]: ...
+
+    def send(self, records: Sequence[Record]) -> None: ...
+
+    def end(self, *, commit: bool) -> bool:
+        """Whether the transaction is committed: not if its group has had a rebalance."""
+
+    def assignment(self) -> set[Partition]: ...
+
+    def close(self) -> None: ...
+
+
+class TransformerOfTwo:
+    """A consumer and a producer, as most clients have it."""
+
+    def __init__(self, consumer: Consumer, producer: Transactional) -> None:
+        self._consumer = consumer
+        self._producer = producer
+        self._group: Any = None
+        self._offsets: dict[Partition, int] = {}
+
+    def begin(self) -> None:
+        self._producer.begin()
+        self._offsets = {}
+        self._group = None
+
+    def poll(self, timeout_s: float) -> list[Record]:
+        records = self._consumer.poll(timeout_s)
+        for each in records:
+            assert each.partition is not None
+            self._offsets[each.topic, each.partition] = each.offset + 1
+        if records and self._group is None:
+            self._group = self._consumer.group()
+        return records
+
+    def send(self, records: Sequence[Record]) -> None:
+        self._producer.send(records)
+
+    def end(self, *, commit: bool) -> bool:
+        if commit:
+            try:
+                self._producer.send_offsets(self._group, self._offsets)
+            except Exception as refusal:
+                if re.search(REBALANCED, str(refusal), re.IGNORECASE) is None:
+                    raise
+                commit = False
+        if commit:
+            self._producer.commit()
+        else:
+            self._producer.abort()
+        return commit
+
+    def assignment(self) -> set[Partition]:
+        return self._consumer.assignment()
+
+    def close(self) -> None:
+        self._consumer.close()
+        self._producer.close()
 
 
 class Client:
@@ -143,6 +240,17 @@ class Client:
 
     def consumer(self, servers: str, options: ConsumerOptions) -> Consumer:
         raise NotImplementedError
+
+    def transactional(self, servers: str, options: ProducerOptions) -> Transactional:
+        """A producer with a transactional id, ready to begin."""
+        raise NotImplementedError
+
+    def transformer(
+        self, servers: str, producer: ProducerOptions, consumer: ConsumerOptions
+    ) -> Transformer:
+        return TransformerOfTwo(
+            self.consumer(servers, consumer), self.transactional(servers, producer)
+        )
 
     def close(self) -> None:
         """Ends what the session started."""

@@ -1,11 +1,12 @@
 """kafka-python."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaConnectionError
-from kafka.structs import OffsetAndMetadata
+from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
 from clients.neutral import (
     AUTO_COMMIT_MS,
@@ -18,6 +19,7 @@ from clients.neutral import (
     Producer,
     ProducerOptions,
     Record,
+    Transactional,
 )
 
 
@@ -33,9 +35,12 @@ class KafkaPython(Client):
     def consumer(self, servers: str, options: ConsumerOptions) -> Consumer:
         return _Consumer(servers, options)
 
+    def transactional(self, servers: str, options: ProducerOptions) -> Transactional:
+        return _Transactional(servers, options)
+
 
 class _Producer:
-    def __init__(self, servers: str, options: ProducerOptions) -> None:
+    def __init__(self, servers: str, options: ProducerOptions, **config: str | int | None) -> None:
         self._producer = KafkaProducer(
             bootstrap_servers=servers,
             acks="all",
@@ -44,6 +49,7 @@ class _Producer:
             max_request_size=options.request_bytes_max,
             linger_ms=5,
             reconnect_backoff_max_ms=500,
+            **config,
         )
 
     def send(self, records: Sequence[Record]) -> None:
@@ -65,6 +71,29 @@ class _Producer:
         self._producer.close()
 
 
+class _Transactional(_Producer):
+    def __init__(self, servers: str, options: ProducerOptions) -> None:
+        super().__init__(
+            servers,
+            replace(options, idempotent=True),
+            transactional_id=options.transactional_id,
+            transaction_timeout_ms=options.transaction_timeout_ms,
+        )
+        self._producer.init_transactions()
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[Partition, int]) -> None:
+        self._producer.send_offsets_to_transaction(_given(offsets), group)
+
+    def commit(self) -> None:
+        self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        self._producer.abort_transaction()
+
+
 class _Consumer:
     def __init__(self, servers: str, options: ConsumerOptions) -> None:
         self._consumer = KafkaConsumer(
@@ -76,6 +105,7 @@ class _Consumer:
             heartbeat_interval_ms=HEARTBEAT_MS,
             session_timeout_ms=SESSION_MS,
             fetch_max_wait_ms=100,
+            isolation_level="read_committed" if options.committed_only else "read_uncommitted",
             reconnect_backoff_max_ms=500,
         )
         # Waits for its first metadata: kafka-python 3.0.12 forgets what it is told to subscribe to
@@ -104,14 +134,20 @@ class _Consumer:
         self._consumer.seek(TopicPartition(topic, partition), offset)
 
     def commit(self, offsets: Mapping[Partition, int], *, wait: bool) -> None:
-        given = {
-            TopicPartition(*where): OffsetAndMetadata(offset, "", -1)
-            for where, offset in offsets.items()
-        }
         if wait:
-            self._consumer.commit(given)
+            self._consumer.commit(_given(offsets))
         else:
-            self._consumer.commit_async(given)
+            self._consumer.commit_async(_given(offsets))
+
+    def group(self) -> ConsumerGroupMetadata:
+        return self._consumer.group_metadata()
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def _given(offsets: Mapping[Partition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {
+        TopicPartition(*where): OffsetAndMetadata(offset, "", -1)
+        for where, offset in offsets.items()
+    }

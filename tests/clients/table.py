@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clients.asynchronous import AioKafka
-from clients.drivers import FranzGo, Java, KafkaJs
+from clients.drivers import FranzGo, Java, KafkaJs, OldJava
 from clients.kcat import Kcat
 from clients.librdkafka import Confluent
 from clients.neutral import FEATURES, Client
@@ -19,6 +19,7 @@ CLIENTS: tuple[type[Client], ...] = (
     KafkaPython,
     AioKafka,
     Java,
+    OldJava,
     Kcat,
     FranzGo,
     KafkaJs,
@@ -32,7 +33,7 @@ def behaviour(feature: str) -> pytest.MarkDecorator:
     """Makes a test of a feature run with every client that has it: `client` is a fixture."""
     assert feature in FEATURES, feature
     having = [client.name for client in CLIENTS if feature not in client.lacks]
-    marks = {"Java": [pytest.mark.oracle]}
+    marks = {each.name: [pytest.mark.oracle] for each in (Java, OldJava)}
     parameters = [pytest.param(name, marks=marks.get(name, ())) for name in having]
     return pytest.mark.parametrize("client", parameters, indirect=True)
 

@@ -15,13 +15,15 @@ DELAY_S = 0.2
 
 
 class Mode(StrEnum):
-    """What becomes of the bytes, in both directions."""
+    """What becomes of the bytes, in both directions but for `MUTE`."""
 
     ON = "on"
     DELAY = "delay"
     """They come later."""
     STALL = "stall"
     """They come once the mode is another one."""
+    MUTE = "mute"
+    """Those of the broker come once the mode is another one; those of its clients go on."""
     SLICE = "slice"
     """They come in small pieces."""
     CUT = "cut"
@@ -38,6 +40,7 @@ class Proxy:
         self.target = ""
         self._draw = random.Random(seed)
         self._mode = Mode.ON
+        self._muting_key = b""
         self._open: set[asyncio.StreamWriter] = set()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
@@ -62,6 +65,10 @@ class Proxy:
         """From now on."""
         self._loop.call_soon_threadsafe(self._set, mode)
 
+    def mute_from(self, key: int) -> None:
+        """`MUTE` from the next request of this API key on, if a client waits before it sends it."""
+        self._muting_key = key.to_bytes(2)
+
     def _set(self, mode: Mode) -> None:
         self._mode = mode
         self._changed.set()
@@ -83,6 +90,7 @@ class Proxy:
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.run_until_complete(asyncio.sleep(0))  # what was reset closes its socket
         self._loop.close()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,8 +102,8 @@ class Proxy:
             pair.append(to_there)
             self._open.add(to_there)
             tasks += [
-                asyncio.ensure_future(self._hand_on(reader, to_there)),
-                asyncio.ensure_future(self._hand_on(there, writer)),
+                asyncio.ensure_future(self._hand_on(reader, to_there, is_answer=False)),
+                asyncio.ensure_future(self._hand_on(there, writer, is_answer=True)),
             ]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except OSError:
@@ -107,10 +115,15 @@ class Proxy:
                 self._open.discard(each)
                 _reset(each)
 
-    async def _hand_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _hand_on(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool
+    ) -> None:
         with contextlib.suppress(OSError):
             while chunk := await reader.read(CHUNK_BYTES):
-                while self._mode is Mode.STALL:
+                if not is_answer and chunk[4:6] == self._muting_key:
+                    self._muting_key = b""
+                    self._set(Mode.MUTE)
+                while self._mode is Mode.STALL or (is_answer and self._mode is Mode.MUTE):
                     await self._changed.wait()
                 if self._mode is Mode.RESET:
                     return

@@ -2,10 +2,10 @@
 
 A list has a line a jar: SHA-256, then group:artifact:version. `jars.txt` beside this file pins
 Apache Kafka, `tests/clients/jars.txt` what Kafka Connect, MirrorMaker and Kafka Streams need beside
-it, `tests/spark/jars.txt` Spark's own Kafka connector. `python -m oracle.jars [LIST …]` (in tests/)
-fetches them all, or the lists that are named, and says where they are. `MAVEN_CENTRAL` names a
-mirror. A jar that cannot be had, or is not the one that was pinned, is an error, never a
-skip.
+it, `tests/clients/old_client.txt` a Java client of long ago, `tests/spark/jars.txt` Spark's own
+Kafka connector. `python -m oracle.jars [LIST …]` (in tests/) fetches them all, or the lists that
+are named, and says where they are. `MAVEN_CENTRAL` names a mirror. A jar that cannot be had, or is
+not the one that was pinned, is an error, never a skip.
 """
 
 import fcntl
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 KAFKA = Path(__file__).with_name("jars.txt")
 PROGRAMS = KAFKA.parents[1] / "clients" / "jars.txt"
+OLD_CLIENT = PROGRAMS.with_name("old_client.txt")
 SPARK_CONNECTOR = KAFKA.parents[1] / "spark" / "jars.txt"
 DOWNLOADS_AT_ONCE = 8
 
@@ -85,7 +86,7 @@ def _jar(context: "MavenContext", pinned: Path, sha256: str, coordinate: str) ->
 
 
 if __name__ == "__main__":
-    for each in map(Path, sys.argv[1:] or [KAFKA, PROGRAMS, SPARK_CONNECTOR]):
+    for each in map(Path, sys.argv[1:] or [KAFKA, PROGRAMS, OLD_CLIENT, SPARK_CONNECTOR]):
         try:
             count = len(pinned_jars(each))
         except OSError as error:  # what a Maven client of Python raises is one

@@ -57,6 +57,10 @@ type request struct {
 	Servers         string   `json:"servers"`
 	Codec           string   `json:"codec"`
 	Idempotent      bool     `json:"idempotent"`
+	TransactionalID *string  `json:"transactional_id"`
+	TransactionMs   int64    `json:"transaction_timeout_ms"`
+	CommittedOnly   bool     `json:"committed_only"`
+	Commit          bool     `json:"commit"`
 	RequestBytesMax int32    `json:"request_bytes_max"`
 	Records         []record `json:"records"`
 	Topics          []string `json:"topics"`
@@ -91,7 +95,7 @@ var codecs = map[string]kgo.CompressionCodec{
 	"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
 }
 
-func newProducer(r request) (*producer, error) {
+func producerOptions(r request) []kgo.Opt {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(r.Servers),
 		kgo.MetadataMinAge(100 * time.Millisecond),
@@ -100,62 +104,108 @@ func newProducer(r request) (*producer, error) {
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerLinger(5 * time.Millisecond),
 	}
+	if r.TransactionalID != nil {
+		return append(options,
+			kgo.TransactionalID(*r.TransactionalID),
+			kgo.TransactionTimeout(milliseconds(r.TransactionMs)),
+			kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	}
 	if !r.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())
 	}
-	keyed, err := kgo.NewClient(append(options, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))...)
-	if err != nil {
-		return nil, err
-	}
+	return options
+}
+
+func newProducer(r request) (*producer, error) {
+	options := producerOptions(r)
 	manual, err := kgo.NewClient(append(options, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	if err != nil || r.TransactionalID != nil {
+		return &producer{manual, manual}, err
+	}
+	keyed, err := kgo.NewClient(append(options, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))...)
 	return &producer{keyed, manual}, err
 }
 
 func (p *producer) handle(r request) (answer, error) {
-	if r.Op == "close" {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	switch r.Op {
+	case "send":
+		return answer{}, p.send(ctx, r.Records)
+	case "begin":
+		return answer{}, p.manual.BeginTransaction()
+	case "commit":
+		return answer{}, p.manual.EndTransaction(ctx, kgo.TryCommit)
+	case "abort":
+		return answer{}, p.manual.EndTransaction(ctx, kgo.TryAbort)
+	case "close":
 		p.keyed.Close()
 		p.manual.Close()
 		return answer{}, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	return nil, fmt.Errorf("a producer has no %s", r.Op)
+}
+
+func (p *producer) send(ctx context.Context, records []record) error {
 	var done sync.WaitGroup
-	failures := make([]error, len(r.Records))
-	for at, given := range r.Records {
+	failures := make([]error, len(records))
+	for at, given := range records {
 		client := p.keyed
-		sent := &kgo.Record{Topic: given.Topic, Key: given.Key, Value: given.Value}
 		if given.Partition != nil {
-			client, sent.Partition = p.manual, *given.Partition
-		}
-		if given.Timestamp != nil {
-			sent.Timestamp = time.UnixMilli(*given.Timestamp)
-		}
-		for _, each := range given.Headers {
-			sent.Headers = append(sent.Headers, kgo.RecordHeader{Key: each.Name, Value: each.Value})
+			client = p.manual
 		}
 		done.Add(1)
-		client.Produce(ctx, sent, func(_ *kgo.Record, err error) {
+		client.Produce(ctx, given.toSend(), func(_ *kgo.Record, err error) {
 			failures[at] = err
 			done.Done()
 		})
 	}
 	done.Wait()
-	return answer{}, errors.Join(failures...)
+	return errors.Join(failures...)
+}
+
+func (given record) toSend() *kgo.Record {
+	sent := &kgo.Record{Topic: given.Topic, Key: given.Key, Value: given.Value}
+	if given.Partition != nil {
+		sent.Partition = *given.Partition
+	}
+	if given.Timestamp != nil {
+		sent.Timestamp = time.UnixMilli(*given.Timestamp)
+	}
+	for _, each := range given.Headers {
+		sent.Headers = append(sent.Headers, kgo.RecordHeader{Key: each.Name, Value: each.Value})
+	}
+	return sent
+}
+
+type fetcher interface {
+	PollFetches(context.Context) kgo.Fetches
 }
 
 type consumer struct {
 	client *kgo.Client
+	source fetcher
 	lock   sync.Mutex
 	shares map[string]map[int32]bool
 }
 
 func newConsumer(r request) (*consumer, error) {
 	c := &consumer{shares: map[string]map[int32]bool{}}
+	var err error
+	c.client, err = kgo.NewClient(c.options(r)...)
+	c.source = c.client
+	return c, err
+}
+
+func (c *consumer) options(r request) []kgo.Opt {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(r.Servers),
 		kgo.MetadataMinAge(100 * time.Millisecond),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(100 * time.Millisecond),
+	}
+	if r.CommittedOnly {
+		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
 	if r.Group != nil {
 		options = append(options,
@@ -194,9 +244,7 @@ func newConsumer(r request) (*consumer, error) {
 	} else {
 		options = append(options, kgo.ConsumeTopics(r.Topics...))
 	}
-	var err error
-	c.client, err = kgo.NewClient(options...)
-	return c, err
+	return options
 }
 
 func (c *consumer) share(partitions map[string][]int32, isMine bool) {
@@ -243,7 +291,7 @@ func (c *consumer) handle(r request) (answer, error) {
 func (c *consumer) poll(r request) (answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), milliseconds(r.TimeoutMs))
 	defer cancel()
-	fetches := c.client.PollFetches(ctx)
+	fetches := c.source.PollFetches(ctx)
 	for _, each := range fetches.Errors() {
 		// Others, as of a broker that is away, are told for information: franz-go goes on by itself.
 		var refused *kerr.Error
@@ -289,6 +337,38 @@ func offsets(places []place) map[string]map[int32]kgo.EpochOffset {
 	return found
 }
 
+// transformer: what franz-go consumes and produces in one transaction is one client.
+type transformer struct {
+	consumer
+	session *kgo.GroupTransactSession
+}
+
+func newTransformer(r request) (*transformer, error) {
+	t := &transformer{consumer: consumer{shares: map[string]map[int32]bool{}}}
+	var err error
+	t.session, err = kgo.NewGroupTransactSession(append(t.options(r), producerOptions(r)...)...)
+	if err == nil {
+		t.client, t.source = t.session.Client(), t.session
+	}
+	return t, err
+}
+
+func (t *transformer) handle(r request) (answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	switch r.Op {
+	case "begin":
+		return answer{}, t.session.Begin()
+	case "send":
+		made := &producer{t.client, t.client}
+		return answer{}, made.send(ctx, r.Records)
+	case "end":
+		committed, err := t.session.End(ctx, kgo.TransactionEndTry(r.Commit))
+		return answer{"committed": committed}, err
+	}
+	return t.consumer.handle(r)
+}
+
 func main() {
 	connection, err := net.Dial("tcp", "127.0.0.1:"+os.Args[1])
 	if err != nil {
@@ -304,6 +384,8 @@ func main() {
 			made, err = newProducer(r)
 		case "consumer":
 			made, err = newConsumer(r)
+		case "transformer":
+			made, err = newTransformer(r)
 		default:
 			lock.Lock()
 			found := handlers[r.Name]

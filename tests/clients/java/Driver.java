@@ -19,6 +19,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.regex.Pattern;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -38,16 +39,20 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  */
 public final class Driver {
     private static final ObjectMapper JSON = new ObjectMapper();
+    private static final Map<String, ConsumerGroupMetadata> GROUPS = new ConcurrentHashMap<>();
 
     private interface Handler {
         void handle(JsonNode request, ObjectNode answer) throws Exception;
     }
 
-    /** Returns once connected; the connection is served by threads that die with the JVM. */
+    /**
+     * Returns once connected; the connection is served by threads that die with the JVM. A program of
+     * its own, which is what a second argument asks for, ends with the connection.
+     */
     public static void main(String[] arguments) throws IOException {
         Socket connection = new Socket("127.0.0.1", Integer.parseInt(arguments[0]));
         Thread reader = new Thread(() -> serve(connection), "driver");
-        reader.setDaemon(true);
+        reader.setDaemon(arguments.length == 1);
         reader.start();
     }
 
@@ -96,24 +101,41 @@ public final class Driver {
     }
 
     private static Handler producer(JsonNode request) {
-        KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(
-            Map.of(
-                "bootstrap.servers", request.get("servers").asText(),
-                "acks", "all",
-                "compression.type", request.get("codec").asText(),
-                "enable.idempotence", request.get("idempotent").asBoolean(),
-                "max.request.size", request.get("request_bytes_max").asInt(),
-                "linger.ms", 5,
-                "reconnect.backoff.max.ms", 500),
-            new ByteArraySerializer(), new ByteArraySerializer());
+        Map<String, Object> config = new HashMap<>(Map.of(
+            "bootstrap.servers", request.get("servers").asText(),
+            "acks", "all",
+            "compression.type", request.get("codec").asText(),
+            "enable.idempotence", request.get("idempotent").asBoolean(),
+            "max.request.size", request.get("request_bytes_max").asInt(),
+            "linger.ms", 5,
+            "reconnect.backoff.max.ms", 500));
+        boolean transactional = request.hasNonNull("transactional_id");
+        if (transactional) {
+            int timeout = request.get("transaction_timeout_ms").asInt();
+            config.put("enable.idempotence", true);
+            config.put("transactional.id", request.get("transactional_id").asText());
+            config.put("transaction.timeout.ms", timeout);
+        }
+        KafkaProducer<byte[], byte[]> producer =
+            new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer());
+        if (transactional) producer.initTransactions();
         return (call, answer) -> {
-            if (call.get("op").asText().equals("close")) {
-                producer.close();
-                return;
+            switch (call.get("op").asText()) {
+                case "send" -> {
+                    List<Future<RecordMetadata>> sent = new ArrayList<>();
+                    for (JsonNode each : call.get("records")) {
+                        sent.add(producer.send(record(each)));
+                    }
+                    for (Future<RecordMetadata> future : sent) future.get();
+                }
+                case "begin" -> producer.beginTransaction();
+                case "offsets" -> producer.sendOffsetsToTransaction(
+                    offsets(call.get("offsets")), GROUPS.get(call.get("group").asText()));
+                case "commit" -> producer.commitTransaction();
+                case "abort" -> producer.abortTransaction();
+                case "close" -> producer.close();
+                default -> throw new IllegalArgumentException("no " + call.get("op"));
             }
-            List<Future<RecordMetadata>> sent = new ArrayList<>();
-            for (JsonNode each : call.get("records")) sent.add(producer.send(record(each)));
-            for (Future<RecordMetadata> future : sent) future.get();
         };
     }
 
@@ -139,6 +161,8 @@ public final class Driver {
             "session.timeout.ms", request.get("session_ms").asInt(),
             "fetch.max.wait.ms", 100,
             "max.poll.records", 10_000,
+            "isolation.level",
+            request.get("committed_only").asBoolean() ? "read_committed" : "read_uncommitted",
             "reconnect.backoff.max.ms", 500));
         if (request.hasNonNull("group")) config.put("group.id", request.get("group").asText());
         KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(
@@ -176,6 +200,11 @@ public final class Driver {
                     } else {
                         consumer.commitAsync(offsets(call.get("offsets")), null);
                     }
+                }
+                case "group" -> {
+                    String token = "group " + GROUPS.size();
+                    GROUPS.put(token, consumer.groupMetadata());
+                    answer.put("group", token);
                 }
                 case "close" -> consumer.close();
                 default -> throw new IllegalArgumentException("no " + call.get("op"));

@@ -55,10 +55,24 @@ const headersOut = (headers) =>
 async function makeProducer(request) {
   const producer = kafka(request).producer({
     createPartitioner: Partitioners.DefaultPartitioner,
-    idempotent: request.idempotent,
+    idempotent: request.idempotent || request.transactional_id !== null,
+    ...(request.transactional_id !== null && {
+      transactionalId: request.transactional_id,
+      transactionTimeout: request.transaction_timeout_ms,
+      maxInFlightRequests: 1, // as kafkajs asks of a producer with transactions
+    }),
   });
   await producer.connect();
+  let transaction = null;
   return {
+    begin: async () => { transaction = await producer.transaction(); },
+    offsets: ({ offsets, group }) => transaction.sendOffsets({
+      consumerGroupId: group,
+      topics: offsets.map(([topic, partition, offset]) => (
+        { topic, partitions: [{ partition, offset: String(offset) }] })),
+    }),
+    commit: () => transaction.commit(),
+    abort: () => transaction.abort(),
     send: async ({ records }) => {
       const byTopic = new Map();
       for (const record of records) {
@@ -70,7 +84,7 @@ async function makeProducer(request) {
         byTopic.get(record.topic).push(message);
       }
       const topicMessages = [...byTopic].map(([topic, messages]) => ({ topic, messages }));
-      await producer.sendBatch({ acks: -1, compression: codecs[request.codec], topicMessages });
+      await (transaction || producer).sendBatch({ acks: -1, compression: codecs[request.codec], topicMessages });
     },
     close: () => producer.disconnect(),
   };
@@ -82,6 +96,7 @@ async function makeConsumer(request) {
     heartbeatInterval: request.heartbeat_ms,
     sessionTimeout: request.session_ms,
     maxWaitTimeInMs: 100,
+    readUncommitted: !request.committed_only,
   });
   const waiting = []; // records that no poll has taken yet
   let share = {};
@@ -127,6 +142,7 @@ async function makeConsumer(request) {
     },
     commit: ({ offsets }) => consumer.commitOffsets(
       offsets.map(([topic, partition, offset]) => ({ topic, partition, offset: String(offset) }))),
+    group: async () => ({ group: request.group }),
     close: () => consumer.disconnect(),
   };
 }
