@@ -8,7 +8,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from oracle.jars import PROGRAMS, kafka_jars, pinned_jars
@@ -24,14 +24,20 @@ ENDED_BY_SIGTERM = (0, 128 + 15)
 class Program:
     """One that runs. `output` takes what it prints."""
 
-    def __init__(self, main: str, properties: Mapping[str, object], folder: Path) -> None:
+    def __init__(
+        self,
+        main: str,
+        properties: Mapping[str, object],
+        folder: Path,
+        classes: Sequence[Path] = (),
+    ) -> None:
         """Runs the `main` of a class with a file of properties as its argument. `folder` is made,
-        takes files, and is where the program runs."""
+        takes files, and is where the program runs. `classes` lie beside those of Kafka."""
         folder.mkdir(parents=True)
         told = folder / "program.properties"
         told.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         self.output = folder / "program.log"
-        jars = [*pinned_jars(PROGRAMS), *kafka_jars()]
+        jars = [*classes, *pinned_jars(PROGRAMS), *kafka_jars()]
         with self.output.open("wb") as log:
             self._process = subprocess.Popen(
                 [*java(), "-cp", os.pathsep.join(map(str, jars)), main, str(told)],
@@ -62,9 +68,11 @@ class Program:
 
 
 @contextlib.contextmanager
-def running(main: str, properties: Mapping[str, object], folder: Path) -> Iterator[Program]:
+def running(
+    main: str, properties: Mapping[str, object], folder: Path, classes: Sequence[Path] = ()
+) -> Iterator[Program]:
     """A program that is killed at the end, if it runs still."""
-    program = Program(main, properties, folder)
+    program = Program(main, properties, folder, classes)
     try:
         yield program
     finally:

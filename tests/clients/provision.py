@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from oracle import jars
 from oracle.jars import cache_folder
 
 HERE = Path(__file__).parent
@@ -53,6 +54,18 @@ def go_driver() -> Path:
         subprocess.run(command, cwd=HERE / "go", env=environment, check=True)
 
     return _once("go", sources, build) / "driver"
+
+
+def streams_application() -> Path:
+    """The folder with the classes of the application of Kafka Streams, compiled once per source."""
+    source = HERE / "streams" / "Exactly.java"
+
+    def build(folder: Path) -> None:
+        others = [*jars.pinned_jars(jars.PROGRAMS), *jars.kafka_jars()]
+        classpath = os.pathsep.join(map(str, others))
+        subprocess.run(["javac", "-cp", classpath, "-d", folder, source], check=True)
+
+    return _once("streams", [source, jars.PROGRAMS], build)
 
 
 def javascript_driver() -> tuple[Path, Path]:
@@ -173,5 +186,6 @@ if __name__ == "__main__":
             sys.stdout.write(f"{reason}\n")
     try:
         sys.stdout.write(f"{go_driver()}\n{javascript_driver()[1]}\n{kafka_python_tests()}\n")
+        sys.stdout.write(f"{streams_application()}\n")
     except (OSError, subprocess.CalledProcessError) as error:
         sys.exit(f"the clients of the tests cannot be fetched or built: {error}")
