@@ -4,6 +4,7 @@ A worker keeps connectors, offsets and states in three compacted topics of its o
 of a group whose protocol type is `connect`, not `consumer`, in which it rebalances step by step.
 """
 
+import contextlib
 import json
 import urllib.error
 import urllib.request
@@ -20,14 +21,19 @@ from ports import free_ports
 
 pytestmark = pytest.mark.oracle
 
+STEP = 5
 MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
 TEXT = "org.apache.kafka.connect.storage.StringConverter"
 
 
-def worker(cluster: Cluster, group: str, port: int) -> dict[str, object]:
+def worker(
+    cluster: Cluster, group: str, port: int, exactly_once: str = "disabled"
+) -> dict[str, object]:
     """What a worker is told. A worker that was killed is known to be gone after six seconds, and
     its work is given to others at once."""
     return {
+        "exactly.once.source.support": exactly_once,
+        "consumer.isolation.level": "read_committed",
         "bootstrap.servers": cluster.servers,
         "group.id": group,
         "listeners": f"http://127.0.0.1:{port}",
@@ -85,21 +91,24 @@ def start_connectors(program: Program, port: int, connectors: dict[str, dict[str
         )
 
 
+@pytest.mark.parametrize(
+    "exactly_once", ["enabled", pytest.param("disabled", marks=pytest.mark.long)]
+)
 def test_connect_moves_records_and_goes_on_when_a_worker_is_killed(
-    cluster: Cluster, kafka_tools: KafkaTools, tmp_path: Path
+    cluster: Cluster, kafka_tools: KafkaTools, tmp_path: Path, exactly_once: str
 ) -> None:
     topic = cluster.topic()
     group = f"connect-{uuid.uuid4().hex[:8]}"
     source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
     source.write_text("")
     connectors: dict[str, dict[str, object]] = {
-        "source": {
+        f"{group}-source": {
             "connector.class": "FileStreamSource",
             "tasks.max": 1,
             "file": source,
             "topic": topic,
         },
-        "sink": {
+        f"{group}-sink": {
             "connector.class": "FileStreamSink",
             "tasks.max": 1,
             "file": sink,
@@ -111,32 +120,64 @@ def test_connect_moves_records_and_goes_on_when_a_worker_is_killed(
         for name, config in connectors.items()
     }
 
-    def append(numbers: range) -> list[str]:
+    expected: list[str] = []
+
+    def append() -> None:
+        """Some lines, which the connector finds at one of its looks: a transaction."""
+        lines = [f"line {number}" for number in range(len(expected), len(expected) + STEP)]
         with source.open("a") as file:
-            file.writelines(f"line {number}\n" for number in numbers)
-        return [f"line {number}" for number in range(numbers.stop)]
+            file.writelines(f"{line}\n" for line in lines)
+        expected.extend(lines)
 
     def arrived() -> list[str]:
         return sink.read_text().splitlines() if sink.exists() else []
 
+    def append_and_count(lines: int) -> bool:
+        append()
+        return len(set(arrived())) >= lines
+
     ports = free_ports(2)
-    with running(MAIN, worker(cluster, group, ports[0]), tmp_path / "first") as first:
+    with contextlib.ExitStack() as workers:
+
+        def start(number: int) -> Program:
+            properties = worker(cluster, group, ports[number], exactly_once)
+            return workers.enter_context(running(MAIN, properties, tmp_path / str(number)))
+
+        first = start(0)
         start_connectors(first, ports[0], told)
-        expected = append(range(100))
-        first.wait_until(lambda: arrived() == expected)
-        with running(MAIN, worker(cluster, group, ports[1]), tmp_path / "second") as second:
-            # Each has a part of the four, two connectors with a task each.
-            second.wait_until(lambda: len(set(workers_of(ports[1], list(told)))) == 2)
-            first.kill()
-            second.wait_until(lambda: len(set(workers_of(ports[1], list(told)))) == 1)
-            expected = append(range(100, 200))
-            # At least once: what was not committed before the kill comes again.
-            second.wait_until(lambda: set(arrived()) == set(expected))
-            listed = kafka_tools.run_tool(
-                "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-                ["--bootstrap-server", cluster.servers, "--describe", "--group", "connect-sink"],
-            )
-            assert f"connect-sink {topic}" in " ".join(listed.stdout.split())
-            second.stop()
-    lines = kafka_tools.consume(cluster.servers, topic)
-    assert {each.value for each in lines} == {line.encode() for line in expected}
+        first.wait_until(lambda: append_and_count(10 * STEP))
+        second = start(1)
+        # Each has a part of the four, two connectors with a task each.
+        second.wait_until(lambda: len(set(workers_of(ports[1], list(told)))) == 2)
+        status = ask(ports[1], f"/connectors/{group}-source/status")
+        killed = [f"127.0.0.1:{port}" for port in ports].index(status["tasks"][0]["worker_id"])
+        dies, stays = (first, second) if killed == 0 else (second, first)
+        port = ports[1 - killed]
+        before = len(expected)
+        dies.wait_until(lambda: append_and_count(before + 10 * STEP))
+        dies.kill()
+        append()
+        stays.wait_until(lambda: len(set(workers_of(port, list(told)))) == 1)
+        append()
+        # A sink is at least once: what was not committed before the kill comes again.
+        stays.wait_until(lambda: set(arrived()) == set(expected))
+        listed = kafka_tools.run_tool(
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+            [
+                "--bootstrap-server",
+                cluster.servers,
+                "--describe",
+                "--group",
+                f"connect-{group}-sink",
+            ],
+        )
+        assert f"connect-{group}-sink {topic}" in " ".join(listed.stdout.split())
+        stays.stop()
+    lines = kafka_tools.consume(
+        cluster.servers, topic, config={"isolation.level": "read_committed"}
+    )
+    values = [(each.value or b"").decode() for each in lines]
+    if exactly_once == "enabled":
+        assert values == expected
+    else:
+        assert set(values) == set(expected)
