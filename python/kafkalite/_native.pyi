@@ -435,6 +435,36 @@ class Requests:
     def close_connection(self, request: Request) -> None:
         """Closes the connection of a request that cannot be answered."""
 
+    def forwarded(self, request: Request) -> bytes:
+        """The request as the client has sent it, header and body."""
+
+    def respond_forwarded(self, request: Request, answer: bytes) -> None:
+        """Answers a request by the bytes, header and body, that another has answered it with."""
+
+@final
+class Outbound:
+    """Connections that this broker opens itself, to controllers, one a purpose."""
+
+    def __new__(cls, client_id: str) -> Outbound: ...
+    def call(
+        self,
+        number: int,
+        purpose: str,
+        address: tuple[str, int],
+        api_key: int,
+        api_version: int,
+        body: bytes,
+        timeout_ms: int,
+    ) -> None:
+        """Has a request of a flexible version sent, behind those of the same purpose."""
+
+    def wait(self, timeout_ms: int) -> list[tuple[int, bytes | None, str | None]]:
+        """Waits until there are answers, at most so long, and takes them: the number of the call,
+        and the bytes behind the header of its answer, or why there is none."""
+
+    def wake_by(self, requests: Requests, number: int) -> None:
+        """From now on answers wake the control thread by `number`, which takes them by `wait`."""
+
 @final
 class Logs:
     """Calls of one node's logs. Each has a number that nobody else has; `Requests.wait` makes the

@@ -39,9 +39,9 @@ from kafkalite.listeners import (
 )
 from kafkalite.metadata import solo
 from kafkalite.metadata.activation import Registration
+from kafkalite.metadata.engine import Metadata
 from kafkalite.metadata.image import BROKER
 from kafkalite.metadata.image import Endpoint as BrokerEndpoint
-from kafkalite.metadata.solo import Metadata
 from kafkalite.metadata.store import Limits
 from kafkalite.server import ControlServer
 from kafkalite.service.loading import loading_told
@@ -162,7 +162,7 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     if listening.metrics_endpoint is not None:
         log.info(f"metrics on http://{listening.metrics_endpoint}/metrics")
     failure = _Failure(log)
-    metadata.writer.on_failure(failure.on_metadata_failure)
+    metadata.on_failure(failure.on_metadata_failure)
     context = Context(core, config, log, metadata)
     metadata.change_by(context)
     context.timers.call_at(context.now_ms(), context.load_coordinators)
@@ -175,6 +175,8 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     supervisor.stopping()
     is_broken = failure.settle()
     log.info("stopping")
+    if not is_broken:
+        metadata.leave()
     context.begin_stop()
     if arrow_server is not None:
         arrow_server.stop()
@@ -295,7 +297,7 @@ def _close(core: _native.BrokerCore, metadata: Metadata, log: Log) -> bool:
     """The end of a clean stop, after all requests. Each directory has its turn, whatever became of
     the others; the log names those that could not be stopped cleanly. Returns whether all were."""
     reasons = []
-    broker_epoch = metadata.cluster.broker.epoch
+    broker_epoch = metadata.broker_epoch
     closed: list[list[tuple[str, str]]] = []
     closing = threading.Thread(target=lambda: closed.append(core.close(broker_epoch)))
     # The logs of topics need nothing of the metadata's last records, of which there is one for each
@@ -305,7 +307,7 @@ def _close(core: _native.BrokerCore, metadata: Metadata, log: Log) -> bool:
     except RuntimeError:
         closing.run()
     try:
-        metadata.writer.stop(core)
+        metadata.stop(core)
     except KafkaliteError as error:
         reasons.append(str(error))
     if closing.is_alive():
@@ -385,38 +387,31 @@ def _open(
         f"{', '.join(map(str, log_dirs))}"
     )
     metadata_dir = Path(config.metadata_dir())
+    if not config.is_controller:
+        _refuse_unformatted(log_dirs)
     claimed = _claim(config, log_dirs, metadata_dir)
-    registration = Registration(
-        node_id=config["node.id"],
-        endpoints=tuple(BrokerEndpoint(each.name, each.host, each.port, 0) for each in advertised),
-        rack=config["broker.rack"] or None,
-        min_insync_replicas=config.topic_value({}, MIN_INSYNC_REPLICAS),
-    )
-    limits = Limits(
-        config["metadata.log.max.record.bytes.between.snapshots"],
-        config["metadata.log.max.snapshot.interval.ms"],
-        config["metadata.log.segment.bytes"],
-    )
-    metadata, repairs = solo.start(
-        claimed,
-        metadata_dir,
-        registration,
-        config.engine_configs,
-        _wall_ms,
-        limits,
-        warn=log.warning,
-    )
+    endpoints = tuple(BrokerEndpoint(each.name, each.host, each.port, 0) for each in advertised)
+    metadata: Metadata
+    if config.is_controller:
+        metadata, repairs = _lead(config, log, claimed, endpoints)
+    else:
+        from kafkalite.replication.start import join
+
+        metadata, repairs = (
+            join(config, log, claimed, _cluster_id(log_dirs), endpoints, stop_signals),
+            [],
+        )
     node_name = str(config["node.id"])
 
     def obey() -> list[str]:
-        configs = metadata.writer.image.configs
+        configs = metadata.image.configs
         layers = configs.get((BROKER, ""), {}), configs.get((BROKER, node_name), {})
         return config.set_dynamic(*layers)
 
     # It stays until somebody removes it: told once, as what is wrong in the file.
     repairs += obey()
     metadata.publisher.on_broker_configs(obey)
-    image = metadata.writer.image
+    image = metadata.image
     states = metadata.publisher.states(image, image.topics.values())
     partition_count = sum(len(each.partitions) for each in image.topics.values())
     with loading_told(claimed, partition_count, log, supervisor, frozenset(stop_signals)):
@@ -430,7 +425,37 @@ def _open(
     for sentence in [*repairs, *core.repairs]:
         log.warning(sentence)
     log.info(f"{len(image.topics)} topics; {len(handlers)} keys are answered by Python")
+    metadata.unfence()
     return core, metadata
+
+
+def _lead(
+    config: Config,
+    log: Log,
+    claimed: _native.ClaimedDirectories,
+    endpoints: tuple[BrokerEndpoint, ...],
+) -> tuple[Metadata, list[str]]:
+    """The metadata of a node that is its own controller, and what was repaired."""
+    registration = Registration(
+        node_id=config["node.id"],
+        endpoints=endpoints,
+        rack=config["broker.rack"] or None,
+        min_insync_replicas=config.topic_value({}, MIN_INSYNC_REPLICAS),
+    )
+    limits = Limits(
+        config["metadata.log.max.record.bytes.between.snapshots"],
+        config["metadata.log.max.snapshot.interval.ms"],
+        config["metadata.log.segment.bytes"],
+    )
+    return solo.start(
+        claimed,
+        Path(config.metadata_dir()),
+        registration,
+        config.engine_configs,
+        _wall_ms,
+        limits,
+        warn=log.warning,
+    )
 
 
 def _claim(
@@ -445,6 +470,16 @@ def _claim(
         flush_threads=config["kafkalite.flush.threads"],
         open_segments=config["kafkalite.open.segments.max"],
     )
+
+
+def _refuse_unformatted(log_dirs: Sequence[Path]) -> None:
+    """The id of a cluster is its controllers': a directory without one cannot be used."""
+    for path in log_dirs:
+        if not (path / "meta.properties").exists():
+            raise KafkaliteError(
+                f"{path} is not formatted: kafkalite format --cluster-id ID --config FILE does "
+                "so, with the id of the controllers' cluster"
+            )
 
 
 def _wall_ms() -> int:

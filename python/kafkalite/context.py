@@ -2,7 +2,8 @@
 
 config, log        the configuration, and the broker's log
 cluster, image     who leads what; all metadata, as it is now
-controller         changes of the metadata, under `write_lock`
+engine             changes of the metadata that brokers make by themselves
+controller         the controller, where this node is it: all changes, under `write_lock`
 replicas           logs of this node, and why one cannot be asked
 logs, background   calls of logs, and of threads: futures to await
 tasks, timers      what goes on later; `time_limit` for what may take too long
@@ -13,8 +14,8 @@ disks              sizes of the log directories' disks
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkalite import _native
 from kafkalite.calls import STOP_NUMBER, Background, Calls, LogCalls
@@ -22,14 +23,14 @@ from kafkalite.config import Config
 from kafkalite.disks import Disks
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.controller.active import Controller
 from kafkalite.metadata.controller.topics import NewTopic
-from kafkalite.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Image
-from kafkalite.metadata.solo import Metadata
+from kafkalite.metadata.engine import Metadata
+from kafkalite.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Image, TopicImage
 from kafkalite.protocol import codes
 from kafkalite.replicas import Replicas
 from kafkalite.service.stderr_log import Log, RefusalLog
 from kafkalite.tasks import Tasks, TimeLimit
-from kafkalite.timers import Timers
 
 if TYPE_CHECKING:
     from kafkalite.groups.coordinator import GroupCoordinator
@@ -51,13 +52,13 @@ class Context:
     ) -> None:
         self.core = core
         self.cluster = metadata.cluster
-        self.controller = metadata.controller
+        self.engine = metadata.engine
         self.write_lock = metadata.lock
         self.config = config
         self.log = log
         self.cluster_id: str = core.cluster_id
         self._refused_changes = RefusalLog(log.warning)
-        self.timers = Timers()
+        self.timers = metadata.timers
         self.tasks = Tasks(self.timers, self._report)
         self._calls = Calls(core.logs)
         self.logs = LogCalls(core.logs, self._calls)
@@ -66,6 +67,10 @@ class Context:
         self.disks = Disks(self.background)
         self.is_closed = False
         """Set when nobody waits for answers any more: what has not begun is left."""
+        self.on_number: dict[int, Callable[[], object]] = {}
+        """What else than calls the control thread is woken for."""
+        self.forwarded: Callable[[_native.Request], Coroutine[Any, Any, None] | None] | None = None
+        """Answers a request that is the active controller's; None: it is this broker's own."""
         self._stop_callbacks: list[Callable[[], None]] = []
         """Called in this order."""
         self._groups: GroupCoordinator | None = None
@@ -78,6 +83,18 @@ class Context:
     def wall_ms(self) -> int:
         """Milliseconds since 1970, for timestamps."""
         return time.time_ns() // 1_000_000
+
+    @property
+    def controller(self) -> Controller:
+        """The controller. Raises ControllerError where that is another node."""
+        if not isinstance(self.engine, Controller):
+            raise ControllerError(codes.NOT_CONTROLLER, "the controllers are other nodes")
+        return self.engine
+
+    @property
+    def serves_transactions(self) -> bool:
+        """Markers are written to logs of this node only: in a cluster there are none yet."""
+        return isinstance(self.engine, Controller)
 
     @property
     def groups(self) -> "GroupCoordinator":
@@ -103,6 +120,8 @@ class Context:
         """Has the coordinators load what the last process left, if there is anything."""
         if OFFSETS_TOPIC in self.image.topics:
             _ = self.groups
+        if not self.serves_transactions:
+            return
         if TRANSACTIONS_TOPIC in self.image.topics:
             _ = self.transactions
         from kafkalite.transactions.hanging import tell_of_hanging
@@ -127,6 +146,12 @@ class Context:
             self.groups.runtime.on_topics(names)
         if TRANSACTIONS_TOPIC in names and self._transactions is not None:
             self._transactions.runtime.drop()
+
+    def on_topics_changed(self, topics: Sequence[TopicImage]) -> None:
+        """Leaders of partitions may have changed: coordinators come and go with them."""
+        names = {each.name for each in topics}
+        if OFFSETS_TOPIC in names:
+            self.groups.runtime.on_leaders()
 
     def may(
         self, request: _native.Request, operation: int, kind: int, name: str | None = None
@@ -180,6 +205,8 @@ class Context:
             self.tasks.stop()
             for stop in self._stop_callbacks:
                 stop()
+        elif number in self.on_number:
+            self.on_number[number]()
         else:
             self._calls.end(number)
 
@@ -189,8 +216,8 @@ class Context:
         return self.cluster.image
 
     async def create_topics(self, wanted: Sequence[NewTopic]) -> dict[str, bytes]:
-        """Makes topics that were checked, all of them or none (`Controller.create_topics`)."""
-        topic_ids = await self.controller.create_topics(wanted)
+        """Makes topics that were checked, all of them or none (`Engine.create_topics`)."""
+        topic_ids = await self.engine.create_topics(wanted)
         async for each in self.tasks.sliced(wanted):
             self.log.info(f"created topic {each.name} with {each.partition_count} partition(s)")
         return topic_ids

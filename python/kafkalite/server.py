@@ -127,6 +127,11 @@ class ControlServer:
                 f"{handler.name} v{version} of {request.peer}, client {client!r:.100}"
             )
         try:
+            if context.forwarded is not None:
+                answering = context.forwarded(request)
+                if answering is not None:
+                    context.tasks.start(answering)
+                    return
             message = request.decode(handler.request_kind)
             if message is None:
                 context.tasks.start(self._answer_large(handler, request))

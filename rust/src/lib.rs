@@ -66,6 +66,8 @@ mod _native {
         LogVerification, SegmentBatches, log_file_kind, position_of_offset, read_log_file,
     };
     #[pymodule_export]
+    use crate::py::outbound::PyOutbound;
+    #[pymodule_export]
     use crate::py::re2::PyRe2;
     #[pymodule_export]
     use crate::py::uuid::{random_uuid_bytes, random_uuid_text};

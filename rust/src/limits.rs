@@ -311,6 +311,10 @@ pub const ANSWER_BYTES_MAX: i32 = i32::MAX;
 /// configurations of twenty thousand topics are less.
 pub const CONTROL_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
+/// Bytes of an answer to a request of the broker's own: beyond it the connection is closed. A batch of the
+/// metadata has up to 8 MiB, and what is forwarded describes a cluster at most.
+pub const OUTBOUND_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+
 /// Default of `max.incremental.fetch.session.cache.slots`.
 pub const FETCH_SESSIONS_MAX: usize = 1000;
 

@@ -88,7 +88,8 @@ def test_values_are_typed_and_null_is_none() -> None:
         ("log.cleanup.policy", "delete,zap", "Invalid value zap for configuration log.cleanup"),
         ("group.consumer.migration.policy", "up", "(case insensitive): DISABLED, DOWNGRADE"),
         ("auto.create.topics.enable", "yes", "Expected value to be either true or false"),
-        ("process.roles", "controller", "one node is broker,controller"),
+        ("process.roles", "controller", "a node is broker,controller, or a broker"),
+        ("process.roles", "broker", "needs controller.quorum.bootstrap.servers"),
         ("controller.quorum.voters", "1@a:1,2@b:1", "the only controller is this node, 1"),
     ],
 )

@@ -49,10 +49,12 @@ class KafkaBroker:
         log_dirs: Sequence[Path] | None = None,
         properties: Mapping[str, str] | None = None,
         jvm: Sequence[str] | None = None,
+        features: Mapping[str, int] | None = None,
     ) -> None:
         """Nothing runs until `start`. `folder` takes the properties and the broker's output, and
         the log directory `folder/data` unless `log_dirs` names others. `jvm` are options in place
-        of those that keep a test short."""
+        of those that keep a test short, and `features` levels other than those of a new
+        directory."""
         self.folder = folder
         self.log_dirs = list(log_dirs or [folder / "data"])
         self.bootstrap_servers = ""
@@ -61,6 +63,7 @@ class KafkaBroker:
         self._ports: list[int] | None = None
         self._properties = dict(properties or {})
         self._jvm = jvm
+        self._features = dict(features or {})
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
 
@@ -131,6 +134,7 @@ class KafkaBroker:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # With "=", since an id may begin with a dash.
         arguments = ["format", f"--cluster-id={cluster_id}", "-c", str(file), "--ignore-formatted"]
+        arguments += [f"--feature={name}={level}" for name, level in self._features.items()]
         result = self._tools.run_tool("kafka.tools.StorageTool", arguments)
         if result.exit != 0:
             raise RuntimeError(f"kafka.tools.StorageTool: {result.stdout}{result.stderr}")

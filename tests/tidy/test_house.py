@@ -38,6 +38,7 @@ PYTHON_ORDER = [
     {"groups", "transactions"},
     {"replicas"},
     {"context"},
+    {"replication"},
     {"api"},
     {"server"},
     {"broker", "child", "client"},

@@ -1,6 +1,7 @@
 """FindCoordinator (key 10), versions 0 to 6.
 
-Behaviour: the coordinator of a group (key type 0) and of a transactional id (1) is this node. The
+Behaviour: the coordinator of a group (key type 0) and of a transactional id (1) is the leader of
+its partition; in a cluster of several brokers there is none of a transactional id yet. The
 first one to ask has `__consumer_offsets` or `__transaction_state` made; Kafka answers
 COORDINATOR_NOT_AVAILABLE until its controller has done so, here it is there before the answer. The
 address is that of the listener that the client came in by.
@@ -96,7 +97,7 @@ async def _is_permitted(
 def _runtime(context: Context, key_type: int) -> Runtime[Any] | None:
     """The coordinator of this type, if there is one."""
     if key_type == TRANSACTION:
-        return context.transactions.runtime
+        return context.transactions.runtime if context.serves_transactions else None
     return context.groups.runtime if key_type == GROUP else None
 
 
@@ -121,11 +122,14 @@ def _find(
     runtime = _runtime(context, key_type)
     if runtime is None:
         return codes.INVALID_REQUEST, NO_NODE
-    if runtime.find(key)[1] == codes.NOT_COORDINATOR:
+    if not runtime.has_topic:
         return codes.COORDINATOR_NOT_AVAILABLE, NO_NODE
     topic = TRANSACTIONS_TOPIC if key_type == TRANSACTION else OFFSETS_TOPIC
     broker = context.cluster.coordinator_of(topic, runtime.partition_of(key))
     endpoint = broker and broker.endpoint(request.listener_name)
     if broker is None or endpoint is None:
+        return codes.COORDINATOR_NOT_AVAILABLE, NO_NODE
+    is_own = broker.id == context.cluster.node_id
+    if is_own and runtime.find(key)[1] == codes.NOT_COORDINATOR:
         return codes.COORDINATOR_NOT_AVAILABLE, NO_NODE
     return codes.NONE, (broker.id, endpoint.host, endpoint.port)

@@ -56,8 +56,10 @@ def handle(
     if message.transactional_id == "" or _is_half(message):
         return _refused(codes.INVALID_REQUEST)
     if message.transactional_id is not None:
+        if not context.serves_transactions:
+            return _refused(codes.INVALID_REQUEST)
         return _init_transactions(context, request, message)
-    producer_id = context.controller.next_producer_id()
+    producer_id = context.engine.next_producer_id()
     return _give_later(context, request) if producer_id is None else _given(producer_id)
 
 
@@ -79,15 +81,15 @@ async def _init_transactions(
 
 
 async def _give_later(context: Context, request: _native.Request) -> Response:
-    controller = context.controller
+    engine = context.engine
     with suppress(TimedOutError, ControllerError), context.time_limit(IMPATIENT_WAIT_MS):
         async with may_change(context):
             # Somebody before may have taken the next block.
-            producer_id = controller.next_producer_id()
+            producer_id = engine.next_producer_id()
             if producer_id is None:
-                allocating = controller.allocate_producer_ids()
+                allocating = engine.allocate_producer_ids()
                 await context.tasks.start(allocating, holding=request)
-                producer_id = controller.next_producer_id()
+                producer_id = engine.next_producer_id()
         if producer_id is not None:
             return _given(producer_id)
     return _refused(codes.COORDINATOR_LOAD_IN_PROGRESS)

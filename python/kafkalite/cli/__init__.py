@@ -19,6 +19,7 @@ from kafkalite._native import __version__
 # The words of a command -> its module and one line of help. A row is all that a new command adds.
 COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("serve",): ("kafkalite.cli.serve", "run a broker"),
+    ("format",): ("kafkalite.cli.format", "give log directories the id of their cluster"),
     ("topics",): ("kafkalite.cli.topics.command", "make, list, describe, change, delete topics"),
     ("configs",): ("kafkalite.cli.configs", "show and change configurations"),
     ("groups",): (

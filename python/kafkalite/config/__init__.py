@@ -212,6 +212,30 @@ class Config(Mapping[str, Any]):
             texts[name] = text_of(self[name]) or ""
         return texts
 
+    @property
+    def is_controller(self) -> bool:
+        """This node is its own controller."""
+        return "controller" in self["process.roles"]
+
+    def controllers(self) -> list[tuple[str, int]]:
+        """Where a broker asks for the active controller. Raises InvalidArgumentError where nothing
+        says so."""
+        key = "controller.quorum.bootstrap.servers"
+        if not self[key]:
+            key = "controller.quorum.voters"
+        found = []
+        for text in self[key]:
+            host, _, port = text.rpartition("@")[2].rpartition(":")
+            if not (host and port.isdecimal()):
+                raise InvalidArgumentError(f"{key}: {text} is not of the form HOST:PORT")
+            found.append((host.strip("[]"), int(port)))
+        if not found:
+            raise InvalidArgumentError(
+                "process.roles=broker needs controller.quorum.bootstrap.servers, or "
+                "controller.quorum.voters"
+            )
+        return found
+
     def _unite_ids(self) -> None:
         """`broker.id` is the older name of `node.id`."""
         ids = [self[name] for name in ("node.id", "broker.id") if name in self.given]
@@ -284,12 +308,16 @@ def _absolute(key: str, name: str) -> str:
 
 
 def _check_roles(config: Config) -> None:
-    """One node is broker and controller."""
+    """One node is broker and controller, or a broker of controllers elsewhere."""
     roles = config["process.roles"]
-    if "broker" not in roles or "controller" not in roles:
+    if "broker" not in roles:
         raise InvalidArgumentError(
-            f"process.roles={','.join(roles)} is not supported: one node is broker,controller"
+            f"process.roles={','.join(roles)} is not supported: a node is broker,controller, or a "
+            "broker of Apache Kafka's controllers"
         )
+    if "controller" not in roles:
+        config.controllers()
+        return
     voters = [each.partition("@")[0] for each in config["controller.quorum.voters"]]
     if voters and voters != [str(config["node.id"])]:
         raise InvalidArgumentError(

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol
 
 from kafkalite.coordinator.record_serde import RecordSerde
-from kafkalite.coordinator.shard import LOADING, Host, Loading, M, Shard
+from kafkalite.coordinator.shard import FAILED, LOADING, Host, Loading, M, Shard
 from kafkalite.errors import KafkaliteError
+from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.controller.topics import NewTopic, check_new_topic
-from kafkalite.metadata.image import AlikeNames, Image
+from kafkalite.metadata.image import NO_LEADER, AlikeNames, Image
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import codes
 from kafkalite.protocol.java import java_hash
@@ -38,6 +39,8 @@ class RuntimeHost(Host, Protocol):
     def tasks(self) -> Tasks: ...
     @property
     def write_lock(self) -> WriteLock: ...
+    @property
+    def cluster(self) -> Cluster: ...
     def on_stop(self, callback: Callable[[], None]) -> None: ...
     async def create_topics(self, wanted: Sequence[NewTopic]) -> dict[str, bytes]: ...
 
@@ -125,6 +128,37 @@ class Runtime(Generic[M]):
         self.shards = []
         self._loading = []
 
+    def on_leaders(self) -> None:
+        """Partitions of the topic may have come, or have other leaders: those with a log here are
+        loaded, and those that another broker leads are served by that one."""
+        topic = self._host.image.topics.get(self._topic.name)
+        if topic is None:
+            return
+        if len(self.shards) != len(topic.partitions):
+            if not self.shards:
+                self._host.tasks.start(self.make_topic())
+            return
+        node_id = self._host.cluster.node_id
+        for shard, partition in zip(self.shards, topic.partitions, strict=True):
+            if partition.leader not in (node_id, NO_LEADER):
+                shard.unload()
+            elif partition.leader == node_id and shard.state == FAILED:
+                self._load_anew(shard)
+
+    def _load_anew(self, shard: Shard[M]) -> None:
+        """This broker leads a partition that it has not served."""
+        new = self._new_shard(shard.partition)
+        self.shards[shard.partition] = new
+        loading = new.load()
+        if loading is not None:
+            queue = [loading]
+            self._loading.append(queue)
+            self._host.tasks.start(self._load(queue))
+
+    def _new_shard(self, index: int) -> Shard[M]:
+        topic = self._topic
+        return Shard(self._host, topic.name, index, self._make_machine(), topic.serde, self._codec)
+
     def _unload(self) -> None:
         for shard in self.shards:
             shard.unload()
@@ -137,12 +171,8 @@ class Runtime(Generic[M]):
     # --- loading ----------------------------------------------------------------------------------
 
     def _take_shards(self, count: int) -> None:
-        topic = self._topic
         self._partitions.clear()
-        self.shards = [
-            Shard(self._host, topic.name, index, self._make_machine(), topic.serde, self._codec)
-            for index in range(count)
-        ]
+        self.shards = [self._new_shard(index) for index in range(count)]
         by_directory: dict[str, list[Loading[M]]] = {}
         for shard in self.shards:
             loading = shard.load()

@@ -56,8 +56,10 @@ class Cluster:
 
     @property
     def controller_id(self) -> int:
-        """The id of the active controller, which leads the quorum."""
-        return self.quorum.leader_id
+        """The broker that clients send to what a controller is for: the active controller, or,
+        where that is no broker, this node, which forwards it."""
+        leader_id = self.quorum.leader_id
+        return leader_id if leader_id in self.image.brokers else self.node_id
 
     @property
     def broker_ids(self) -> Collection[int]:

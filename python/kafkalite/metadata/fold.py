@@ -98,6 +98,11 @@ class Fold:
         """A metadata transaction has begun and not ended."""
         return self._pending is not None
 
+    @property
+    def features(self) -> dict[str, int]:
+        """The finalised levels, of records that no delta may have told yet."""
+        return self._features
+
     def replay(self, message: Any) -> None:
         """The next record. Raises CorruptFileError where it does not go with those before it."""
         name = message._name
@@ -362,6 +367,26 @@ class Fold:
             self._kept.pop(identity, None)
         else:
             self._kept[identity] = records.encode(message)
+
+
+def difference(before: Image, image: Image) -> MetadataDelta:
+    """The changes of one image to another that does not come of it by records: of a snapshot."""
+    old, new = before.topics_by_id, image.topics_by_id
+    configs = {
+        resource
+        for resource in {*before.configs, *image.configs}
+        if before.configs.get(resource) != image.configs.get(resource)
+    }
+    gone = {name for kind, name in configs if kind == TOPIC and name not in image.topics}
+    return MetadataDelta(
+        before,
+        image,
+        tuple(each for each in old.values() if each.id not in new),
+        tuple(each for each in new.values() if old.get(each.id) != each),
+        frozenset(each for each in configs if each[0] != TOPIC or each[1] not in gone),
+        before.features != image.features,
+        before.brokers != image.brokers,
+    )
 
 
 def _nothing(_message: Any) -> None:

@@ -28,6 +28,7 @@ from kafkalite.metadata.image import (
 )
 from kafkalite.tasks import Future
 
+SUPPORTED = tuple((each.name, each.low, each.high) for each in FEATURES)
 EngineConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
 """(the configs of a topic) -> those that its logs obey, with the broker's defaults."""
 
@@ -44,8 +45,12 @@ class TopicState(NamedTuple):
 class Publisher:
     """Tells one core. Used by the control thread only, once the node serves."""
 
-    def __init__(self, engine_configs: EngineConfigs) -> None:
+    def __init__(
+        self, engine_configs: EngineConfigs, features: Sequence[tuple[str, int, int]] = SUPPORTED
+    ) -> None:
+        """`features` are those that this node supports: name, lowest and highest level."""
         self._engine_configs = engine_configs
+        self._features = features
         self._kraft_version = 0
         self._core: _native.Topics | None = None
         self._logs: LogCalls | None = None
@@ -146,9 +151,8 @@ class Publisher:
 
     def _publish_features(self, core: _native.Topics, image: Image) -> None:
         """Has ApiVersions tell the features."""
-        supported = [(each.name, each.low, each.high) for each in FEATURES]
         finalized = finalized_features(image, self._kraft_version)
-        core.set_features(supported, list(finalized.items()), image.last_offset)
+        core.set_features(self._features, list(finalized.items()), image.last_offset)
 
     def _serving(self) -> _native.Topics:
         if self._core is None:

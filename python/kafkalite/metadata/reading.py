@@ -62,15 +62,15 @@ def read(metadata_dir: Path) -> Found:
 
 def _read(metadata_dir: Path) -> Found:
     folder = metadata_dir / FOLDER
-    state = _State()
+    state = Replay()
     snapshot_end_offset = 0
     for end_offset, epoch, path in reversed(list_snapshots(folder)):
-        state = _State()
+        state = Replay()
         if _read_snapshot(path, state):
             snapshot_end_offset = end_offset
             state.epoch = epoch
             break
-        state = _State()
+        state = Replay()
     state.offset = snapshot_end_offset - 1
     record_count = 0
     for batch in _read_log(folder, snapshot_end_offset):
@@ -93,7 +93,7 @@ def _read(metadata_dir: Path) -> Found:
     )
 
 
-class _State:
+class Replay:
     """Adds up batches."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class _State:
                 self.is_whole = True
 
 
-def _read_snapshot(path: Path, state: _State) -> bool:
+def _read_snapshot(path: Path, state: Replay) -> bool:
     """Adds a snapshot up; False if it is not whole."""
     for batch in _read_batches(path):
         state.add(batch, of_snapshot=True)

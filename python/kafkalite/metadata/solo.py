@@ -40,6 +40,7 @@ from kafkalite.metadata.publisher import EngineConfigs, Publisher
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import codes, messages
 from kafkalite.tasks import Tasks
+from kafkalite.timers import Timers
 
 
 class ControlThread(Protocol):
@@ -157,6 +158,40 @@ class Metadata(NamedTuple):
     lock: WriteLock
     controller: Controller
     cluster: Cluster
+
+    @property
+    def engine(self) -> Controller:
+        """Has changes written: this node does."""
+        return self.controller
+
+    @property
+    def image(self) -> Image:
+        """All metadata as it is now."""
+        return self.writer.image
+
+    @property
+    def broker_epoch(self) -> int:
+        """That of this broker's registration."""
+        return self.cluster.broker.epoch
+
+    @property
+    def timers(self) -> Timers:
+        """Those of the control thread: nothing is to be done in time before that."""
+        return Timers()
+
+    def unfence(self) -> None:
+        """Does nothing: the records of the start have done it."""
+
+    def leave(self) -> None:
+        """Does nothing: there is nobody to lead in this node's place."""
+
+    def on_failure(self, watcher: Callable[[str], None]) -> None:
+        """`watcher(sentence)` is called when the metadata cannot be written any more."""
+        self.writer.on_failure(watcher)
+
+    def stop(self, core: _native.BrokerCore) -> None:
+        """The end of a clean stop (`SoloWriter.stop`)."""
+        self.writer.stop(core)
 
     def serve(self, core: _native.BrokerCore, listener_names: Sequence[str]) -> None:
         """From now on changes are published to `core`, which has loaded the topics and has these

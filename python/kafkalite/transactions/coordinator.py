@@ -87,7 +87,7 @@ class TransactionCoordinator:
     def _next_id(self) -> int:
         """Gives a producer id. Where there is none the next block is asked for, whoever needs it:
         a transaction that has timed out is tried again by nobody but the clock."""
-        producer_id: int | None = self._context.controller.next_producer_id()
+        producer_id: int | None = self._context.engine.next_producer_id()
         if producer_id is not None:
             return producer_id
         if self._allocating is None or self._allocating.is_done:
@@ -136,8 +136,8 @@ class TransactionCoordinator:
         with suppress(TimedOutError, ControllerError), context.time_limit(ID_WAIT_MS):
             async with context.write_lock.held(()):
                 # Somebody before may have taken the next block.
-                if context.controller.next_producer_id() is None:
-                    await context.tasks.start(context.controller.allocate_producer_ids())
+                if context.engine.next_producer_id() is None:
+                    await context.tasks.start(context.engine.allocate_producer_ids())
 
     async def add_partitions(
         self, transactional_id: str, request: AddRequest, wait_ms: int = 0

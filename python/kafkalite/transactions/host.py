@@ -1,10 +1,11 @@
 """The broker as the transaction coordinator needs it (`kafkalite.context.Context`)."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from kafkalite.coordinator.machine import Producer
 from kafkalite.coordinator.runtime import RuntimeHost
+from kafkalite.metadata.engine import Engine
 from kafkalite.tasks import TimeLimit
 
 
@@ -30,5 +31,5 @@ class TransactionHost(RuntimeHost, Protocol):
     @property
     def replicas(self) -> Replicas: ...
     @property
-    def controller(self) -> Any: ...
+    def engine(self) -> Engine: ...
     def time_limit(self, wait_ms: int) -> TimeLimit: ...

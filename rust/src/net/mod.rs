@@ -12,10 +12,11 @@
 //!                 request that takes long to be read      storage_io/   who makes them, and where
 //! admission/    how many connections, and how soon      memory/   how much memory they take
 //! control/      the queue to Python, and what Python asks of logs
+//! outbound      connections of the broker's own, to controllers
 //! disconnect    why a connection is ended, and what the log says of it
 //! ```
 //!
-//! Imports point one way: `poller → storage_io, memory → control → session, outbox → transport → storage_call →
+//! Imports point one way: `poller → storage_io, memory → control → outbound, session, outbox → transport → storage_call →
 //! mailbox → shared → reactor → threads → broker_core`.
 
 pub mod admission;
@@ -25,6 +26,7 @@ pub mod counts;
 mod disconnect;
 pub mod mailbox;
 pub mod memory;
+pub mod outbound;
 pub mod outbox;
 pub mod poller;
 mod reactor;

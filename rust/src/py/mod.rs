@@ -11,5 +11,6 @@ pub mod codec;
 pub mod door;
 pub mod engine;
 pub mod log;
+pub mod outbound;
 pub mod re2;
 pub mod uuid;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use super::state::BrokerState;
 use crate::access::{Caller, Operation, Resource};
@@ -14,12 +15,14 @@ use crate::limits::{
     REQUEST_ELEMENTS_MAX,
 };
 use crate::net::broker_core::BrokerCore;
-use crate::net::control::queue::{ControlAnswer, ControlFrame, Notices};
+use crate::net::control::queue::{ControlAnswer, ControlFrame, ControlQueue, Notices};
 use crate::net::control::wait::wait;
 use crate::net::mailbox::Answers;
 use crate::net::memory::HeldMemory;
 use crate::py::codec::{AnswerRoom, ElementRoom, MessageCodec};
 use crate::py::door::{enter, raise};
+use crate::wire::cursor::Writer;
+use crate::wire::frame::SIZE_BYTES;
 use crate::wire::header::begin_response;
 
 /// For the log: errors of ours, and warnings of what clients do.
@@ -265,6 +268,30 @@ impl Requests {
         Ok(())
     }
 
+    /// The request as the client has sent it, header and body, for whoever answers in this broker's place.
+    fn forwarded<'py>(&self, py: Python<'py>, request: &Request) -> PyResult<Bound<'py, PyBytes>> {
+        let core = self.broker.started(py)?;
+        let asked = &request.frame;
+        let body = request.body.lock();
+        let mut writer = Writer::with_capacity(64 + body.len());
+        writer.i16(asked.api_key);
+        writer.i16(asked.api_version);
+        writer.i32(asked.correlation_id);
+        writer.nullable_string(asked.client_id.as_deref(), false);
+        writer.no_tags(is_flexible(&core, asked));
+        writer.bytes.extend_from_slice(&body);
+        Ok(PyBytes::new(py, &writer.bytes))
+    }
+
+    /// Answers a request by the bytes, header and body, that another has answered it with.
+    fn respond_forwarded(&self, py: Python<'_>, request: &Request, answer: &[u8]) -> PyResult<()> {
+        let core = self.broker.started(py)?;
+        let mut bytes = vec![0; SIZE_BYTES];
+        bytes.extend_from_slice(answer);
+        self.answer(&core, request, ControlAnswer::Response(bytes));
+        Ok(())
+    }
+
     /// Has the request answered without Python, what it lacked being there now.
     fn answer_again(&self, py: Python<'_>, request: &Request) -> PyResult<()> {
         let core = self.broker.started(py)?;
@@ -295,6 +322,11 @@ impl Requests {
         }
     }
 
+    /// The queue of the control thread.
+    pub fn control(&self) -> Arc<ControlQueue> {
+        self.broker.mailboxes.control.clone()
+    }
+
     /// True: the answer has more values than are written at once, and nothing is answered.
     fn respond_within(
         &self,
@@ -305,13 +337,7 @@ impl Requests {
     ) -> PyResult<bool> {
         let core = self.broker.started(py)?;
         let asked = &request.frame;
-        let flexible = core
-            .shared
-            .context
-            .keys
-            .get(asked.api_key)
-            .is_some_and(|key| asked.api_version >= key.first_flexible);
-        let mut writer = begin_response(asked.correlation_id, flexible, 256);
+        let mut writer = begin_response(asked.correlation_id, is_flexible(&core, asked), 256);
         let codec = codec_of(response)?;
         let written = codec
             .get()
@@ -334,6 +360,11 @@ impl Requests {
             .lock()
             .add(parked, answer, &core.shared.mailboxes);
     }
+}
+
+fn is_flexible(core: &BrokerCore, asked: &ControlFrame) -> bool {
+    let key = core.shared.context.keys.get(asked.api_key);
+    key.is_some_and(|key| asked.api_version >= key.first_flexible)
 }
 
 fn resource<'a>(py: Python<'_>, kind: i8, name: Option<&'a str>) -> PyResult<Resource<'a>> {

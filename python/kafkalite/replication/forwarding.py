@@ -1,0 +1,164 @@
+"""Requests that the active controller answers: those of clients, in an Envelope (KIP-590), and this
+broker's own.
+
+    client ──► request ──► Envelope(its bytes, who has sent it) ──► controller
+           ◄── the bytes that the controller has answered it with ◄──┘
+
+Where there is no active controller, or the connection to it is lost, a request is sent again, to
+the next one, for a minute at most; so does Kafka, where the second answer may say, too, that a
+topic exists already. Kafka: `ForwardingManager`, `RPCProducerIdManager`,
+`DefaultAutoTopicCreationManager`.
+"""
+
+import ipaddress
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite import _native
+from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.controller.topics import NewTopic
+from kafkalite.protocol import codes, messages
+from kafkalite.tasks import Future, TimedOutError
+
+if TYPE_CHECKING:
+    from kafkalite.context import Context
+    from kafkalite.replication.member import Member
+
+FORWARDED: Final = frozenset((19, 20, 37, 43, 45, 46, 55, 57))
+"""CreateTopics, DeleteTopics, CreatePartitions, ElectLeaders, AlterPartitionReassignments,
+ListPartitionReassignments, DescribeQuorum, UpdateFeatures."""
+CONFIGS: Final = frozenset((33, 44))
+"""AlterConfigs, IncrementalAlterConfigs: forwarded where no logger of a broker is in them."""
+BROKER_LOGGER: Final = 8
+
+RETRY_MS: Final = 100
+REQUEST_TIMEOUT_MS: Final = 30_000
+GIVE_UP_MS: Final = 60_000
+CREATE_TOPICS_VERSION: Final = 7
+CREATE_TIMEOUT_MS: Final = 15_000
+REPLICATION_FACTOR: Final = 1
+"""That of topics which this broker has made by itself: brokers of kafkalite do not follow yet."""
+
+
+class RemoteEngine:
+    """A `kafkalite.metadata.engine.Engine` whose changes the active controller makes."""
+
+    def __init__(self, member: "Member") -> None:
+        self._member = member
+        self._context: Context | None = None
+        self._producer_ids = iter(range(0))
+
+    def is_forwarded(self, request: _native.Request) -> bool:
+        """Says that the controller answers this request."""
+        key = request.api_key
+        if key not in CONFIGS:
+            return key in FORWARDED
+        name = "AlterConfigsRequest" if key == 33 else "IncrementalAlterConfigsRequest"
+        message = request.decode(getattr(messages, name))
+        # One that is large is forwarded whole: it has no logger of which there are a few.
+        return message is None or all(
+            each.resource_type != BROKER_LOGGER for each in message.resources
+        )
+
+    async def forward(self, context: "Context", request: _native.Request) -> None:
+        """Has the controller answer a request of a client, and gives it that answer."""
+        principal = messages.DefaultPrincipalData(
+            type=request.principal.partition(":")[0],
+            name=request.principal.partition(":")[2],
+        )
+        envelope = messages.EnvelopeRequest(
+            request_data=context.core.requests.forwarded(request),
+            request_principal=bytes(2) + principal.encode(0),
+            client_host_address=ipaddress.ip_address(request.client_host).packed,
+        )
+        try:
+            answer = await self._ask(context, envelope, 0)
+        except (ControllerError, TimedOutError) as error:
+            context.log.warning(f"key {request.api_key} of {request.peer} not forwarded: {error}")
+            context.core.requests.close_connection(request)
+            return
+        if answer.error_code or answer.response_data is None:
+            context.log.warning(
+                f"key {request.api_key} of {request.peer} is refused by the controller with code "
+                f"{answer.error_code}"
+            )
+            context.core.requests.close_connection(request)
+            return
+        context.core.requests.respond_forwarded(request, answer.response_data)
+
+    async def create_topics(self, wanted: Sequence[NewTopic]) -> dict[str, bytes]:
+        """Has topics made; returns their ids once they are in force here. Raises
+        ControllerError."""
+        kind = messages.CreateTopicsRequest
+        request = kind(
+            topics=[
+                kind.CreatableTopic(
+                    name=each.name,
+                    num_partitions=each.partition_count,
+                    replication_factor=REPLICATION_FACTOR,
+                    configs=[
+                        kind.CreatableTopic.CreatableTopicConfig(name=name, value=value)
+                        for name, value in each.configs.items()
+                    ],
+                )
+                for each in wanted
+            ],
+            timeout_ms=CREATE_TIMEOUT_MS,
+        )
+        context = self._serving()
+        answer = await self._ask(context, request, CREATE_TOPICS_VERSION)
+        for each in answer.topics:
+            if each.error_code not in (codes.NONE, codes.TOPIC_ALREADY_EXISTS):
+                raise ControllerError(each.error_code, each.error_message or "not created")
+        names = [each.name for each in wanted]
+        member = self._member
+        await member.until(lambda: all(name in member.image.topics for name in names))
+        return {name: member.image.topics[name].id for name in names}
+
+    def next_producer_id(self) -> int | None:
+        """A producer id that nobody else was given, of this broker's block; None where that is
+        used up."""
+        return next(self._producer_ids, None)
+
+    async def allocate_producer_ids(self) -> None:
+        """Takes another block of producer ids. Raises ControllerError."""
+        context = self._serving()
+        request = messages.AllocateProducerIdsRequest(
+            broker_id=self._member.node_id, broker_epoch=self._member.broker_epoch
+        )
+        answer = await self._ask(context, request, 0)
+        if answer.error_code:
+            raise ControllerError(answer.error_code, "no producer ids")
+        first = answer.producer_id_start
+        self._producer_ids = iter(range(first, first + answer.producer_id_len))
+
+    def serve(self, context: "Context") -> None:
+        """From now on requests can be sent."""
+        self._context = context
+
+    def _serving(self) -> "Context":
+        if self._context is None:
+            raise ControllerError(codes.NOT_CONTROLLER, "the broker does not serve yet")
+        return self._context
+
+    async def _ask(self, context: "Context", message: Any, version: int) -> Any:
+        """The answer of the active controller. Raises ControllerError where there is none for a
+        minute."""
+        member = self._member
+        due_ms = member.now_ms() + GIVE_UP_MS
+        reason = "no controller is known that is active"
+        while member.now_ms() < due_ms:
+            address = member.controller_address
+            if address is not None:
+                answer = await member.channels.ask(
+                    "forwarding", address, message, version, REQUEST_TIMEOUT_MS
+                )
+                if isinstance(answer, str):
+                    reason = answer
+                elif getattr(answer, "error_code", codes.NONE) != codes.NOT_CONTROLLER:
+                    return answer
+            pause = Future[None]()
+            context.timers.call_at(member.now_ms() + RETRY_MS, partial(pause.set, None))
+            await pause
+        raise ControllerError(codes.REQUEST_TIMED_OUT, reason)

@@ -1,0 +1,187 @@
+"""The life of a broker towards its controllers: registered, fenced, serving, stopped.
+
+    NOT_REGISTERED ─62 ok─► STARTING ─caught up─► RECOVERY ─ready, not fenced─► RUNNING
+                                                                                   │ stop wanted
+                                             STOPPED ◄─should shut down─ STOPPING ◄┘
+
+Pure: (state, answer, now) → state, and when to ask again. `ask` says what is to be sent. A
+registration that is refused because the session of this broker's last process is still valid is
+tried again until that is over; one that would be refused for ever raises LifecycleError.
+
+Kafka: `BrokerLifecycleManager`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from kafkalite.errors import KafkaliteError
+from kafkalite.metadata.image import Endpoint
+from kafkalite.protocol import codes, messages
+from kafkalite.protocol.error_codes import error_code
+
+NOT_REGISTERED: Final = "not registered"
+STARTING: Final = "starting"
+RECOVERY: Final = "recovery"
+RUNNING: Final = "running"
+STOPPING: Final = "stopping"
+STOPPED: Final = "stopped"
+
+REGISTRATION_VERSION: Final = 4
+HEARTBEAT_VERSION: Final = 2
+RETRY_MS: Final = 250
+"""Until a registration or a heartbeat that has failed is sent again."""
+STARTING_MS: Final = 10
+STOPPING_MS: Final = 50
+"""Between heartbeats while the broker waits for the controller's word."""
+
+PERMANENT: Final = frozenset(
+    (codes.INCONSISTENT_CLUSTER_ID, codes.UNSUPPORTED_VERSION, codes.INVALID_REGISTRATION)
+)
+
+
+class LifecycleError(KafkaliteError):
+    """The controllers do not take this broker."""
+
+
+class Identity(NamedTuple):
+    """A broker's own words when it registers."""
+
+    node_id: int
+    cluster_id: str
+    incarnation_id: bytes
+    endpoints: tuple[Endpoint, ...]
+    features: tuple[tuple[str, int, int], ...]
+    """Name, lowest and highest level."""
+    rack: str | None
+    directories: tuple[bytes, ...]
+    previous_epoch: int
+    """The epoch that a clean stop has left behind; -1 without one."""
+
+
+class Lifecycle:
+    """See above. Times are milliseconds of a monotonic clock."""
+
+    def __init__(
+        self, identity: Identity, heartbeat_ms: int, registration_ms: int, now_ms: int
+    ) -> None:
+        """`registration_ms`: `initial.broker.registration.timeout.ms`."""
+        self.state: str = NOT_REGISTERED
+        self.epoch = -1
+        self.is_fenced = True
+        self.waiting_for = "the controllers to take the registration"
+        """The reason why the broker does not serve yet."""
+        self._identity = identity
+        self._heartbeat_ms = heartbeat_ms
+        self._registration_due_ms = now_ms + registration_ms
+        self._is_ready = False
+
+    def set_ready(self) -> None:
+        """The logs are loaded: the broker wants to be unfenced."""
+        self._is_ready = True
+
+    def begin_stop(self) -> None:
+        """The broker wants its partitions to be led elsewhere, and to stop then."""
+        if self.state == RUNNING:
+            self.state = STOPPING
+        elif self.state != STOPPING:
+            self.state = STOPPED
+
+    def ask(self, applied_offset: int, offline_directories: Sequence[bytes] = ()) -> Any:
+        """What is to be sent now; `applied_offset` is that of the last metadata record in force."""
+        if self.state == NOT_REGISTERED:
+            return self._registration()
+        return messages.BrokerHeartbeatRequest(
+            broker_id=self._identity.node_id,
+            broker_epoch=self.epoch,
+            current_metadata_offset=applied_offset,
+            want_fence=not self._is_ready,
+            want_shut_down=self.state == STOPPING,
+            offline_log_dirs=list(offline_directories),
+            cordoned_log_dirs=None if self.state == STARTING else [],
+        )
+
+    def on_failure(self, reason: str, now_ms: int) -> int:
+        """There was no answer, or one that says to ask again. Returns after how many milliseconds.
+        Raises LifecycleError where the time of the registration is over."""
+        if self.state == NOT_REGISTERED:
+            self.waiting_for = reason
+            if now_ms >= self._registration_due_ms:
+                raise LifecycleError(
+                    "the broker was not registered within initial.broker.registration.timeout.ms: "
+                    + reason
+                )
+        return RETRY_MS
+
+    def on_answer(self, answer: Any, now_ms: int) -> int:
+        """Takes an answer in. Returns after how many milliseconds to ask again. Raises
+        LifecycleError."""
+        code = answer.error_code
+        if answer._name == "BrokerRegistrationResponse":
+            return self._on_registration(answer, now_ms)
+        if code == codes.STALE_BROKER_EPOCH:
+            raise LifecycleError(
+                f"the controllers know a later registration of broker {self._identity.node_id} "
+                "than this one: another process with its node.id has started"
+            )
+        if code:
+            return self.on_failure(f"a heartbeat is refused by {error_code(code).name}", now_ms)
+        self.is_fenced = answer.is_fenced
+        if self.state == STARTING and answer.is_caught_up:
+            self.state, self.waiting_for = RECOVERY, "its logs"
+        if self.state == RECOVERY and self._is_ready:
+            self.waiting_for = "the controller to unfence it"
+            if not answer.is_fenced:
+                self.state = RUNNING
+        if self.state == STOPPING and answer.should_shut_down:
+            self.state = STOPPED
+        return self._interval_ms()
+
+    def _interval_ms(self) -> int:
+        if self.state == STARTING or (self.state == RECOVERY and self._is_ready):
+            return STARTING_MS
+        return STOPPING_MS if self.state == STOPPING else self._heartbeat_ms
+
+    def _on_registration(self, answer: Any, now_ms: int) -> int:
+        code, own = answer.error_code, self._identity
+        if code == codes.DUPLICATE_BROKER_REGISTRATION:
+            return self.on_failure(
+                f"the session of the last process of broker {own.node_id} to end "
+                "(broker.session.timeout.ms of the controllers)",
+                now_ms,
+            )
+        if code in PERMANENT:
+            raise LifecycleError(
+                f"the controllers refuse the registration by {error_code(code).name}"
+            )
+        if code:
+            return self.on_failure(
+                f"the registration is refused by {error_code(code).name}", now_ms
+            )
+        self.state, self.epoch = STARTING, answer.broker_epoch
+        self.waiting_for = "the metadata up to its registration"
+        # At once: until then another process of this id could register, too.
+        return 0
+
+    def _registration(self) -> Any:
+        own, kind = self._identity, messages.BrokerRegistrationRequest
+        return kind(
+            broker_id=own.node_id,
+            cluster_id=own.cluster_id,
+            incarnation_id=own.incarnation_id,
+            listeners=[
+                kind.Listener(
+                    name=each.name,
+                    host=each.host,
+                    port=each.port,
+                    security_protocol=each.protocol,
+                )
+                for each in own.endpoints
+            ],
+            features=[
+                kind.Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, low, high in own.features
+            ],
+            rack=own.rack,
+            log_dirs=sorted(own.directories),
+            previous_broker_epoch=own.previous_epoch,
+        )

@@ -1,0 +1,419 @@
+"""A broker in a cluster of Apache Kafka's controllers: joins it, observes its metadata, serves
+that, and leaves it.
+
+    join ──► observer caught up ──► features judged ──► registered ──► metadata up to there
+    serve, unfence ──► logs loaded ──► heartbeats want it unfenced ──► it is
+    change_by ──► the control thread: records committed ──► delta ──► logs made ──► clients see it
+    leave ──► controlled shutdown: partitions are led elsewhere, or by nobody ──► stop
+
+`Observer` and `Lifecycle` decide; this drives them by timers and answers: before the control thread
+runs by turns of its own (`_run_until`), then on the control thread.
+
+Kafka: `BrokerServer`, `MetadataLoader`, `BrokerMetadataPublisher`.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite import _native
+from kafkalite.errors import KafkaliteError, LoadStoppedError
+from kafkalite.metadata.cluster import Cluster
+from kafkalite.metadata.features import KRAFT_VERSION
+from kafkalite.metadata.fold import MetadataDelta, difference
+from kafkalite.metadata.image import Image, TopicImage
+from kafkalite.metadata.observer import Address, Observer
+from kafkalite.metadata.publisher import EngineConfigs, Publisher
+from kafkalite.metadata.write_lock import WriteLock
+from kafkalite.replication.channels import WAKE_NUMBER, Channels
+from kafkalite.replication.forwarding import RemoteEngine
+from kafkalite.replication.lifecycle import (
+    HEARTBEAT_VERSION,
+    NOT_REGISTERED,
+    RECOVERY,
+    REGISTRATION_VERSION,
+    RUNNING,
+    STOPPED,
+    Identity,
+    Lifecycle,
+)
+from kafkalite.service.stderr_log import Log
+from kafkalite.tasks import Future
+from kafkalite.timers import Timer, Timers
+
+if TYPE_CHECKING:
+    from kafkalite.context import Context
+
+RANGES: Final = {
+    "eligible.leader.replicas.version": (0, 1),
+    KRAFT_VERSION: (0, 1),
+    "metadata.version": (25, 30),
+}
+"""Levels of features at which all that brokers of a cluster do works here. Of the others only
+level 0, at which a feature is not there, can be served yet."""
+
+TURN_MS: Final = 100
+WAITING_TOLD_MS: Final = 5_000
+HEARTBEAT_TIMEOUT_MS: Final = 4_500
+"""Half of the usual `broker.session.timeout.ms`."""
+LEADER_RETRY_MS: Final = 100
+LEAVE_WAIT_S: Final = 60.0
+"""Of a controlled shutdown, which ends when partitions are led elsewhere."""
+NAMED_MAX: Final = 10
+
+
+class Member:
+    """See above; a `kafkalite.metadata.engine.Metadata`."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        bootstrap: Sequence[Address],
+        engine_configs: EngineConfigs,
+        log: Log,
+        *,
+        heartbeat_ms: int,
+        registration_ms: int,
+    ) -> None:
+        self.publisher = Publisher(engine_configs, identity.features)
+        self.lock = WriteLock()
+        self.timers = Timers()
+        self.channels = Channels(f"broker-{identity.node_id}")
+        self.observer = Observer(identity.node_id, identity.cluster_id, bootstrap)
+        self.lifecycle = Lifecycle(identity, heartbeat_ms, registration_ms, self.now_ms())
+        self.image = Image()
+        """The metadata that is in force here."""
+        self.cluster = Cluster(identity.node_id, self)
+        self.engine = RemoteEngine(self)
+        self.node_id = identity.node_id
+        self._log = log
+        self._stop_signals: Collection[signal.Signals] = ()
+        self._failure: KafkaliteError | None = None
+        self._on_failure: Callable[[str], None] | None = None
+        self._context: Context | None = None
+        self._core: _native.BrokerCore | None = None
+        self._snapshots_loaded = 0
+        self._is_publishing = False
+        self._published: list[tuple[Callable[[], bool], Future[None]]] = []
+        """Who waits for the image to have come so far."""
+        self._beat_timer: Timer | None = None
+        self._is_beating = False
+        self._has_left = threading.Event()
+        self._told_unserved: set[tuple[bytes, int]] = set()
+
+    def now_ms(self) -> int:
+        """Monotonic milliseconds."""
+        return time.monotonic_ns() // 1_000_000
+
+    # --- as a source of the image (`kafkalite.metadata.cluster`) ----------------------------------
+
+    @property
+    def quorum(self) -> "Member":
+        """The quorum that writes the metadata, as far as this broker knows it."""
+        return self
+
+    @property
+    def leader_id(self) -> int:
+        """The active controller, or -1."""
+        return self.observer.leader.id
+
+    @property
+    def leader_epoch(self) -> int:
+        """The quorum's."""
+        return self.observer.leader.epoch
+
+    @property
+    def end_offset(self) -> int:
+        """That of the metadata which is in force here."""
+        return self.image.last_offset + 1
+
+    @property
+    def voter_directory_id(self) -> bytes:
+        """This node is no voter."""
+        return bytes(16)
+
+    @property
+    def kraft_version(self) -> int:
+        """The version of the quorum's own records."""
+        return self.observer.replay.quorum.kraft_version
+
+    @property
+    def broker_epoch(self) -> int:
+        """That of this broker's registration."""
+        return self.lifecycle.epoch
+
+    @property
+    def controller_address(self) -> Address | None:
+        """Where the active controller is, as far as it is known."""
+        return self.observer.leader.address
+
+    # --- the start --------------------------------------------------------------------------------
+
+    def join(self, stop_signals: Collection[signal.Signals]) -> None:
+        """Registers the broker; returns once the metadata up to there is known. Raises
+        KafkaliteError where the cluster cannot be joined, LoadStoppedError by a signal."""
+        self._stop_signals = stop_signals
+        self._fetch()
+        self._run_until(lambda: self.lifecycle.state == RECOVERY)
+        self.image = self._take_delta().image
+        self._log.info(
+            f"registered as broker {self.node_id} in epoch {self.broker_epoch}; the active "
+            f"controller is {self.leader_id}"
+        )
+
+    def serve(self, core: _native.BrokerCore, listener_names: Sequence[str]) -> None:
+        """From now on changes are published to `core`, which has loaded the topics."""
+        self._core = core
+        self.publisher.serve(
+            core.topics,
+            self.image,
+            kraft_version=self.kraft_version,
+            listener_names=listener_names,
+        )
+        self._tell_unserved(self.image.topics.values())
+
+    def unfence(self) -> None:
+        """The broker is ready: returns when the controller has taken that in."""
+        self.lifecycle.set_ready()
+        self._beat_soon()
+        self._run_until(lambda: self.lifecycle.state == RUNNING)
+
+    def _run_until(self, is_so: Callable[[], bool]) -> None:
+        told_ms = self.now_ms()
+        while not is_so():
+            if self._failure is not None:
+                raise self._failure
+            if signal.sigpending() & set(self._stop_signals):
+                raise LoadStoppedError("stopped")
+            now_ms = self.now_ms()
+            while (callback := self.timers.pop_due(now_ms)) is not None:
+                callback()
+            if now_ms - told_ms >= WAITING_TOLD_MS:
+                told_ms = now_ms
+                self._log.info(f"the broker waits for {self._waiting_for()}")
+            next_ms = self.timers.next_ms()
+            wait_ms = TURN_MS if next_ms is None else next_ms - self.now_ms()
+            self.channels.poll(max(0, min(TURN_MS, wait_ms)))
+
+    def _waiting_for(self) -> str:
+        if not self.observer.is_caught_up:
+            return "an answer of the controllers (controller.quorum.bootstrap.servers)"
+        return self.lifecycle.waiting_for
+
+    # --- while it serves --------------------------------------------------------------------------
+
+    def change_by(self, thread: "Context") -> None:
+        """From now on changes are published by the control thread, whose timers are `timers`."""
+        self._context = thread
+        thread.on_number[WAKE_NUMBER] = lambda: self.channels.poll(0)
+        thread.on_number[LEAVE_NUMBER] = self.begin_leaving
+        thread.forwarded = self._forwarded
+        self.engine.serve(thread)
+        self.publisher.change_logs_by(thread.logs)
+        self.channels.wake_by(thread.core.requests)
+        self.timers.call_at(self.now_ms(), self._publish_if_due)
+
+    def _forwarded(self, request: _native.Request) -> Coroutine[Any, Any, None] | None:
+        if self._context is None or not self.engine.is_forwarded(request):
+            return None
+        return self.engine.forward(self._context, request)
+
+    def on_failure(self, watcher: Callable[[str], None]) -> None:
+        """`watcher(sentence)` is called when the broker cannot go on."""
+        self._on_failure = watcher
+
+    def leave(self) -> None:
+        """The controlled shutdown, while the broker serves: returns when it may stop. Not to be
+        called by the control thread."""
+        if self._context is None or self._failure is not None:
+            return
+        self._context.core.requests.wake(LEAVE_NUMBER)
+        if not self._has_left.wait(LEAVE_WAIT_S):
+            self._log.warning("the controllers have not let the broker go: it stops all the same")
+
+    def begin_leaving(self) -> None:
+        """As `leave`, on the control thread."""
+        self.lifecycle.begin_stop()
+        self._beat_soon()
+
+    def stop(self, _core: _native.BrokerCore) -> None:
+        """Nothing is written here at the end: the metadata is the controllers'."""
+
+    # --- observer and lifecycle -------------------------------------------------------------------
+
+    def _fetch(self) -> None:
+        ask = self.observer.ask()
+        self.channels.send(
+            "observer", ask.address, ask.message, ask.version, ask.timeout_ms, self._on_fetched
+        )
+
+    def _on_fetched(self, answer: Any) -> None:
+        observer = self.observer
+        try:
+            if isinstance(answer, str):
+                self._log.debug(f"metadata: {answer}")
+                delay_ms = observer.on_failure()
+            else:
+                delay_ms = observer.on_answer(answer)
+            if observer.is_caught_up and not self._is_beating:
+                self._is_beating = True
+                self._judge_features()
+                self._beat()
+        except KafkaliteError as error:
+            self._fail(error)
+            return
+        self._publish_if_due()
+        self.timers.call_at(self.now_ms() + delay_ms, self._fetch)
+
+    def _beat_soon(self) -> None:
+        """A heartbeat now, unless one is under way, whose answer brings the next one."""
+        if self._beat_timer is not None:
+            self._beat_timer.cancel()
+            self._beat_timer = self.timers.call_at(self.now_ms(), self._beat)
+
+    def _beat(self) -> None:
+        self._beat_timer = None
+        if self.lifecycle.state == STOPPED:
+            self._has_left.set()
+            return
+        address = self.controller_address
+        if address is None:
+            self._on_beat("no controller is known that is active")
+            return
+        offset = self.observer.replay.offset if self._core is None else self.image.last_offset
+        message = self.lifecycle.ask(offset)
+        is_new = self.lifecycle.state == NOT_REGISTERED
+        version = REGISTRATION_VERSION if is_new else HEARTBEAT_VERSION
+        self.channels.send(
+            "lifecycle", address, message, version, HEARTBEAT_TIMEOUT_MS, self._on_beat
+        )
+
+    def _on_beat(self, answer: Any) -> None:
+        lifecycle, now_ms = self.lifecycle, self.now_ms()
+        was_fenced, state = lifecycle.is_fenced, lifecycle.state
+        try:
+            if isinstance(answer, str):
+                delay_ms = lifecycle.on_failure(answer, now_ms)
+            else:
+                delay_ms = lifecycle.on_answer(answer, now_ms)
+        except KafkaliteError as error:
+            self._fail(error)
+            return
+        if lifecycle.is_fenced != was_fenced and state == RUNNING:
+            word = "fenced" if lifecycle.is_fenced else "not fenced any more"
+            self._log.warning(f"the controller says that this broker is {word}")
+        if lifecycle.state == STOPPED:
+            delay_ms = 0
+        self._beat_timer = self.timers.call_at(now_ms + delay_ms, self._beat)
+
+    def _fail(self, error: KafkaliteError) -> None:
+        self._failure = error
+        self._has_left.set()
+        if self._on_failure is not None:
+            self._on_failure(str(error))
+
+    def _judge_features(self) -> None:
+        """Raises KafkaliteError where the cluster has a feature at a level that this broker cannot
+        serve."""
+        replay = self.observer.replay
+        levels = {**replay.fold.features, KRAFT_VERSION: replay.quorum.kraft_version}
+        for name, level in levels.items():
+            low, high = RANGES.get(name, (0, 0))
+            if not low <= level <= high:
+                wanted = min(max(level, low), high)
+                option = (
+                    f"--release-version or --feature {name}={wanted}"
+                    if name == "metadata.version"
+                    else f"--feature {name}={wanted}"
+                )
+                raise KafkaliteError(
+                    f"the cluster has {name} at level {level}, and this broker serves {low} to "
+                    f"{high}: kafka-features.sh --bootstrap-controller HOST:PORT "
+                    f"{'up' if level < low else 'down'}grade {option}"
+                )
+
+    # --- publishing -------------------------------------------------------------------------------
+
+    def _take_delta(self) -> MetadataDelta:
+        """The changes that are committed and not in force yet."""
+        replay = self.observer.replay
+        delta = replay.fold.take_delta(replay.epoch, replay.offset, replay.timestamp)
+        if self._snapshots_loaded != self.observer.snapshots_loaded:
+            self._snapshots_loaded = self.observer.snapshots_loaded
+            return difference(self.image, delta.image)
+        return delta
+
+    def _publish_if_due(self) -> None:
+        context = self._context
+        is_due = self.observer.replay.offset != self.image.last_offset
+        if context is not None and is_due and not self._is_publishing:
+            context.tasks.start(self._publish(context))
+
+    async def _publish(self, context: "Context") -> None:
+        self._is_publishing = True
+        try:
+            while self.observer.replay.offset != self.image.last_offset:
+                await self._put_in_force(context, self._take_delta())
+                self._wake_waiting()
+        except KafkaliteError as error:
+            self._fail(error)
+        finally:
+            self._is_publishing = False
+
+    async def _put_in_force(self, context: "Context", delta: MetadataDelta) -> None:
+        image = self.image = delta.image
+        publisher = self.publisher
+        gone = [each.name for each in delta.deleted_topics]
+        if gone:
+            await publisher.delete_topics(gone)
+            context.on_topics_deleted(gone)
+        publisher.publish(delta)
+        if not delta.changed_topics:
+            return
+        self._tell_unserved(delta.changed_topics)
+        states = publisher.states(image, delta.changed_topics)
+        new = [name for name in states if name not in delta.before.topics or name in gone]
+        with self.lock.changing(new, are_new=True):
+            await publisher.make_logs(states)
+            publisher.publish_topics(image, states)
+        context.on_topics_changed(delta.changed_topics)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Returns once `is_so()` after a change of the metadata has come into force."""
+        if not is_so():
+            waiting = Future[None]()
+            self._published.append((is_so, waiting))
+            await waiting
+
+    def _wake_waiting(self) -> None:
+        waiting, self._published = self._published, []
+        for is_so, future in waiting:
+            if is_so():
+                future.set(None)
+            else:
+                self._published.append((is_so, future))
+
+    def _tell_unserved(self, topics: Collection[TopicImage]) -> None:
+        """Has the log say which partitions this broker should replicate, which it cannot yet."""
+        found = [
+            (topic, partition.index)
+            for topic in topics
+            for partition in topic.partitions
+            if self.node_id in partition.replicas
+            and len(partition.replicas) > 1
+            and (topic.id, partition.index) not in self._told_unserved
+        ]
+        for topic, index in found[:NAMED_MAX]:
+            self._log.error(
+                f"{topic.name}-{index} has several replicas: this broker does not follow other "
+                "leaders yet, and is not in sync with them"
+            )
+        if len(found) > NAMED_MAX:
+            self._log.error(f"and {len(found) - NAMED_MAX} more partitions have several replicas")
+        self._told_unserved.update((topic.id, index) for topic, index in found)
+
+
+LEAVE_NUMBER: Final = 2**64 - 2
+"""Has the control thread begin the controlled shutdown."""

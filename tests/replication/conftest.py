@@ -1,0 +1,32 @@
+"""One controller of Apache Kafka's and three brokers of kafkalite, for all tests here."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from oracle.broker import KafkaBroker
+from oracle.tools import KafkaTools
+from replication.nodes import Node, new_controller
+
+
+@pytest.fixture(scope="session")
+def kafka_controller(
+    kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaBroker]:
+    """A running controller."""
+    with new_controller(kafka_tools, tmp_path_factory.mktemp("controller")) as controller:
+        yield controller
+
+
+@pytest.fixture(scope="session")
+def three_nodes(
+    kafka_controller: KafkaBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Node]]:
+    """Brokers 1 to 3, which run; a test that stops one starts it again."""
+    folder = tmp_path_factory.mktemp("nodes")
+    nodes = [Node(each, folder / str(each), kafka_controller) for each in (1, 2, 3)]
+    with ExitStack() as stack:
+        for node in nodes:
+            stack.enter_context(node)
+        yield nodes

@@ -1,0 +1,187 @@
+"""Three brokers of kafkalite join a controller of Apache Kafka's."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from oracle.broker import KafkaBroker
+from oracle.tools import KafkaTools, ToolResult
+from replication.nodes import SESSION_MS, Node, wait_until
+
+Tool = Callable[..., ToolResult]
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+
+
+@pytest.fixture(scope="session")
+def tool(kafka_tools: KafkaTools) -> Tool:
+    def run(name: str, node: Node, *words: str) -> ToolResult:
+        result = kafka_tools.run_tool(name, ["--bootstrap-server", node.address, *words])
+        assert result.exit == 0, result
+        return result
+
+    return run
+
+
+def alive(node: Node) -> set[int]:
+    return set(AdminClient({"bootstrap.servers": node.address}).list_topics(timeout=10).brokers)
+
+
+def leaders(node: Node, topic: str) -> list[int]:
+    found = AdminClient({"bootstrap.servers": node.address}).list_topics(topic, timeout=10)
+    partitions = found.topics[topic].partitions
+    return [partitions[each].leader for each in sorted(partitions)]
+
+
+def make(tool: Tool, nodes: Sequence[Node], topic: str, partitions: int = 6) -> None:
+    words = ("--partitions", str(partitions), "--replication-factor", "1")
+    tool(TOPICS, nodes[0], "--create", "--topic", topic, *words)
+    wait_until(lambda: all(has(node, topic, partitions) for node in nodes))
+
+
+def has(node: Node, topic: str, count: int) -> bool:
+    found = AdminClient({"bootstrap.servers": node.address}).list_topics(timeout=10).topics
+    return topic in found and len(found[topic].partitions) == count
+
+
+def produce(node: Node, topic: str, partition: int, values: Sequence[str]) -> list[int]:
+    """The offsets of the records, acks=all."""
+    offsets: list[int] = []
+    producer = Producer({"bootstrap.servers": node.address, "enable.idempotence": True})
+
+    def delivered(error: object, message: object) -> None:
+        assert error is None, error
+        offsets.append(message.offset())  # type: ignore[attr-defined]
+
+    for value in values:
+        producer.produce(topic, value, partition=partition, on_delivery=delivered)
+    assert producer.flush(30) == 0
+    return offsets
+
+
+def consume(node: Node, topic: str, count: int, group: str) -> list[str]:
+    settings = {
+        "bootstrap.servers": node.address,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+    }
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    values: list[str] = []
+    due = time.monotonic() + 60
+    while len(values) < count:
+        assert time.monotonic() < due, f"{len(values)} of {count} records"
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            values.append(message.value().decode())
+    consumer.close()
+    return values
+
+
+def test_kafkas_tools_work_at_any_broker(tool: Tool, three_nodes: list[Node]) -> None:
+    one, two, three = three_nodes
+    make(tool, three_nodes, "tools")
+    described = tool(TOPICS, three, "--describe", "--topic", "tools").stdout
+    assert sorted(leaders(two, "tools")) == [1, 1, 2, 2, 3, 3]
+    assert described.count("Leader: ") == 6
+    tool(TOPICS, two, "--alter", "--topic", "tools", "--partitions", "9")
+    wait_until(lambda: has(three, "tools", 9))
+    entity = ("--entity-type", "topics", "--entity-name", "tools")
+    configs = "kafka.admin.ConfigCommand"
+    tool(configs, one, "--alter", *entity, "--add-config", "retention.ms=4321000")
+    wait_until(lambda: "retention.ms=4321000" in tool(configs, three, "--describe", *entity).stdout)
+    quorum = "org.apache.kafka.tools.MetadataQuorumCommand"
+    assert "LeaderId:               3000" in tool(quorum, two, "describe", "--status").stdout
+    tool(TOPICS, three, "--delete", "--topic", "tools")
+    wait_until(lambda: not any(has(node, "tools", 9) for node in three_nodes))
+
+
+def test_records_go_to_the_brokers_that_lead(tool: Tool, three_nodes: list[Node]) -> None:
+    make(tool, three_nodes, "spread")
+    sent = {f"{index}-{number}" for index in range(6) for number in range(100)}
+    for index in range(6):
+        values = [f"{index}-{number}" for number in range(100)]
+        assert produce(three_nodes[index % 3], "spread", index, values) == list(range(100))
+    assert set(consume(three_nodes[1], "spread", 600, "readers")) == sent
+    # What was committed there is known to whoever coordinates the group.
+    assert consume(three_nodes[2], "spread", 0, "readers") == []
+
+
+def test_a_killed_broker_is_fenced_and_comes_back(tool: Tool, three_nodes: list[Node]) -> None:
+    one, two, three = three_nodes
+    make(tool, three_nodes, "killed")
+    lost = leaders(one, "killed").index(2)
+    assert produce(one, "killed", lost, ["before"]) == [0]
+    two.kill()
+    began = time.monotonic()
+    wait_until(lambda: alive(one) == {1, 3} == alive(three))
+    assert time.monotonic() - began < 4 * SESSION_MS / 1000
+    assert -1 in leaders(three, "killed")
+    two.start()
+    wait_until(lambda: alive(one) == {1, 2, 3} and leaders(one, "killed")[lost] == 2)
+    assert produce(one, "killed", lost, ["after"]) == [1]
+
+
+def test_a_clean_stop_is_a_controlled_shutdown(tool: Tool, three_nodes: list[Node]) -> None:
+    one, _, three = three_nodes
+    make(tool, three_nodes, "stopped")
+    mine = leaders(one, "stopped").index(3)
+    assert produce(one, "stopped", mine, ["before"]) == [0]
+    began = time.monotonic()
+    assert three.stop() == 0
+    assert time.monotonic() - began < 5
+    wait_until(lambda: alive(one) == {1, 2})
+    assert '"brokerEpoch":' in (three.data / ".kafka_cleanshutdown").read_text()
+    three.start()
+    wait_until(lambda: leaders(one, "stopped")[mine] == 3)
+    assert produce(one, "stopped", mine, ["after"]) == [1]
+
+
+def test_brokers_serve_while_the_controller_is_away(
+    tool: Tool, kafka_controller: KafkaBroker, three_nodes: list[Node]
+) -> None:
+    one, two, _ = three_nodes
+    make(tool, three_nodes, "headless")
+    kafka_controller.kill()
+    assert produce(two, "headless", 0, ["without"]) == [0]
+    kafka_controller.start()
+    wait_until(lambda: alive(one) == {1, 2, 3})
+    make(tool, three_nodes, "after-it")
+    assert produce(two, "after-it", 0, ["with"]) == [0]
+
+
+def test_the_metadata_of_a_start_comes_from_a_snapshot(
+    tool: Tool, kafka_controller: KafkaBroker, three_nodes: list[Node]
+) -> None:
+    for number in range(4):
+        make(tool, three_nodes, f"snapshot-{number}", 12)
+    folder = kafka_controller.log_dirs[0] / "__cluster_metadata-0"
+    wait_until(lambda: any(folder.glob("*.checkpoint")))
+    assert three_nodes[0].stop() == 0
+    three_nodes[0].start()
+    wait_until(lambda: has(three_nodes[0], "snapshot-3", 12))
+    described = tool(TOPICS, three_nodes[0], "--describe").stdout
+    assert described == tool(TOPICS, three_nodes[1], "--describe").stdout
+
+
+def test_a_directory_without_a_cluster_is_refused(
+    kafka_controller: KafkaBroker, tmp_path: Path
+) -> None:
+    node = Node(9, tmp_path / "node", kafka_controller)
+    (node.data / "meta.properties").unlink()
+    assert node.launch().exit_code() == 1
+    assert "is not formatted: kafkalite format" in node.told()
+
+
+def test_a_broker_of_another_cluster_is_refused(
+    kafka_controller: KafkaBroker, tmp_path: Path
+) -> None:
+    node = Node(9, tmp_path / "node", kafka_controller)
+    meta = node.data / "meta.properties"
+    lines = [line for line in meta.read_text().splitlines() if "cluster.id" not in line]
+    meta.write_text("\n".join([*lines, "cluster.id=AAAAAAAAAAAAAAAAAAAAAQ", ""]))
+    assert node.launch().exit_code() == 1
+    assert "the controllers are of another cluster" in node.told()
