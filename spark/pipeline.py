@@ -113,10 +113,11 @@ def need_spark() -> None:
         raise StopError(wrong)
 
 
-def need(module: str) -> None:
-    """Raises `StopError` if a module that only this pipeline needs is missing."""
+def need(module: str, package: str = "") -> None:
+    """Raises `StopError` if a module that only this pipeline needs is missing. `package` is what
+    has it, unless that is of the same name."""
     if importlib.util.find_spec(module) is None:
-        raise StopError(f"{module} is missing: pip install {module}")
+        raise StopError(f"{module} is missing: pip install {package or module}")
 
 
 def step(text: str) -> None:

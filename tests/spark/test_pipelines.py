@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -11,14 +12,17 @@ from pathlib import Path
 from types import ModuleType
 
 import pyarrow
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 import kafkalite
 from kafkalite import Broker
+from kafkalite.spark.home import home_without_archives
+from spark.session import JVM_FLAGS
 
 FOLDER = Path(__file__).resolve().parents[2] / "spark"
-NAMES = ("windowed_counts", "json_to_parquet", "enrich_from_jdbc")
+NAMES = ("windowed_counts", "json_to_parquet", "enrich_from_jdbc", "declarative_tables")
 
 
 @pytest.fixture
@@ -108,6 +112,33 @@ def test_payments_are_enriched_as_sql_would_join_them(
     keys = Counter(pyarrow.table(written).column("key").to_pylist())
     named = {total.country and total.country.encode(): total.payments for total in totals}
     assert keys == named
+
+
+def test_declarative_tables_have_each_order_once_after_each_run(
+    spark: SparkSession, own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = pipeline("declarative_tables", monkeypatch)
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", " ".join(JVM_FLAGS))
+    home = home_without_archives(Path(pyspark.__file__).parent, tmp_path / "home")
+    monkeypatch.setenv("SPARK_HOME", str(home))
+
+    first, second = tables.run(spark, own_broker, tmp_path, flags(tables, "--orders", "2000"))
+
+    assert [len(found.orders) for found in (first, second)] == [1000, 2000]
+    assert second.minutes[: len(first.minutes)] == first.minutes
+    assert len(second.minutes) > len(first.minutes) > 0
+    checkpoint = tmp_path / "project" / "storage" / "_checkpoints" / "spark_catalog" / "default"
+    (commits,) = checkpoint.glob("orders/orders/*/commits")
+    assert {"0", "1"} <= {each.name for each in commits.iterdir()}, "the second run began anew"
+
+
+def test_declarative_tables_name_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = pipeline("declarative_tables", monkeypatch)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "yaml" else name)
+    with pytest.raises(
+        tables.pipeline.StopError, match=r"^yaml is missing: .*pyspark\[pipelines\]"
+    ):
+        tables.need_pipelines()
 
 
 def command(name: str, *given: str, python: tuple[str, ...] = (), **environment: str) -> list[str]:
