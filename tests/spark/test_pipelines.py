@@ -22,7 +22,13 @@ from kafkalite.spark.home import home_without_archives
 from spark.session import JVM_FLAGS
 
 FOLDER = Path(__file__).resolve().parents[2] / "spark"
-NAMES = ("windowed_counts", "json_to_parquet", "enrich_from_jdbc", "declarative_tables")
+NAMES = (
+    "windowed_counts",
+    "json_to_parquet",
+    "enrich_from_jdbc",
+    "declarative_tables",
+    "payments_to_postgres",
+)
 
 
 @pytest.fixture
@@ -130,6 +136,41 @@ def test_declarative_tables_have_each_order_once_after_each_run(
     checkpoint = tmp_path / "project" / "storage" / "_checkpoints" / "spark_catalog" / "default"
     (commits,) = checkpoint.glob("orders/orders/*/commits")
     assert {"0", "1"} <= {each.name for each in commits.iterdir()}, "the second run began anew"
+
+
+def test_payments_become_rows_balances_and_dead_letters(
+    spark: SparkSession, own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payments = pipeline("payments_to_postgres", monkeypatch)
+
+    made = payments.run(spark, own_broker, tmp_path, flags(payments, "--payments", "3000"))
+
+    broken = [each for each in made if each.broken]
+    assert len(broken) > 5
+    letters = kafkalite.read_arrow(
+        payments.DEAD_LETTERS, own_broker.bootstrap_servers, columns=["headers"]
+    )
+    headers = [
+        {header["key"]: header["value"].decode() for header in row}
+        for row in pyarrow.table(letters).column("headers").to_pylist()
+    ]
+    offsets = [header.pop("__connect.errors.offset") for header in headers]
+    partitions = [header.pop("__connect.errors.partition") for header in headers]
+    places = zip(map(int, partitions), map(int, offsets), strict=True)
+    counts = Counter(each.account % payments.PARTITIONS for each in made)
+    assert all(offset < counts[partition] for partition, offset in places)
+    assert len(set(zip(partitions, offsets, strict=True))) == len(broken)
+    assert headers == [
+        {
+            "__connect.errors.topic": "payments",
+            "__connect.errors.exception.class.name": (
+                "org.apache.kafka.connect.errors.DataException"
+            ),
+            "__connect.errors.exception.message": (
+                "the value does not fit payment BIGINT, account INT, cents BIGINT"
+            ),
+        }
+    ] * len(broken)
 
 
 def test_declarative_tables_name_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
