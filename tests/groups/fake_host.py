@@ -107,6 +107,7 @@ class FakeHost:
             self._make_topic(NewTopic(OFFSETS_TOPIC, count, {}))
         self.core = self.controller = self.cluster = self
         self.time_ms = 1000
+        self.batch_bytes_max = 1 << 20
         self.append_error: KafkaliteError | None = None
         self.waiting: list[tuple[int, KafkaliteError | None, Future[int]]] = []
         self.working: list[tuple[Callable[[], None], Future[None]]] = []
@@ -147,7 +148,7 @@ class FakeHost:
         """As `LogCalls.append`."""
         assert topic == OFFSETS_TOPIC
         error = self.append_error
-        if error is None and len(records) > 1 << 20:
+        if error is None and len(records) > self.batch_bytes_max:
             error = MessageTooLargeError("larger than max.message.bytes")
         offset = -1
         if error is None:

@@ -176,10 +176,11 @@ def test_the_topic_is_made_with_kafkas_configs() -> None:
 
 
 def test_a_record_that_is_too_large_does_not_take_others_of_its_turn_with_it() -> None:
-    host = make_host(**{"offset.metadata.max.bytes": 1 << 22})
+    host = make_host(**{"offset.metadata.max.bytes": 30_000})
+    host.batch_bytes_max = 20_000
     coordinator = made(host)
     before = commit(coordinator, "g", 1, 0)
-    large = commit(coordinator, "g", 2, 1, metadata="x" * (1 << 21))
+    large = commit(coordinator, "g", 2, 1, metadata="x" * 30_000)
     after = commit(coordinator, "g", 3, 2)
     host.run()
     assert (before, large, after) == ([[0]], [[codes.UNKNOWN_SERVER_ERROR]], [[0]])
