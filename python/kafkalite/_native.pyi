@@ -42,6 +42,7 @@ __all__ = [
     "end_transaction_marker",
     "fetched_end",
     "fetched_tail",
+    "java_hash_code",
     "log_file_kind",
     "message_layout",
     "message_versions",
@@ -52,6 +53,7 @@ __all__ = [
     "read_batches",
     "read_fetched",
     "read_log_file",
+    "release",
     "stamp_producer",
 ]
 
@@ -115,6 +117,13 @@ class LogVerification:
 def message_layout(name: str) -> tuple[str, list[Any]]:
     """Name and fields of a message: (field, default, layout of its struct or None) each. A default
     that is a struct is `...`."""
+
+def release(messages: list[Any]) -> None:
+    """Empties a list of messages, whose elements go one after the other, and lets others have the
+    GIL meanwhile: for a thread beside the control thread. What somebody else has stays."""
+
+def java_hash_code(text: str) -> int:
+    """Java's `String.hashCode`, its 32 bits as they are without a sign."""
 
 def message_versions(name: str) -> tuple[int | None, int, int, int | None]:
     """API key or None, lowest and highest version, first flexible version or None."""
@@ -415,9 +424,10 @@ class Requests:
         """Answers with a message, in the request's version. True if it has not, since the answer is
         large, which `respond_large` is for."""
 
-    def respond_large(self, request: Request, response: Any) -> None:
-        """Answers with a large message, and lets others have the GIL meanwhile: for a thread beside
-        the control thread."""
+    def respond_large(self, request: Request, response: list[Any]) -> None:
+        """Answers with a large message, taken out of its list, and lets others have the GIL
+        meanwhile: for a thread beside the control thread. An element that nobody else has is gone
+        when it is written."""
 
     def gather_answers(self) -> None:
         """Holds answers back until `send_answers`, or until there are some, so that the network

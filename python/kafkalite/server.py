@@ -11,6 +11,7 @@ a log directory there: then that one waits (`rust/src/net/control/wait.rs`). All
 by whichever has the turn, and nothing is under way when it changes hands.
 """
 
+import gc
 from collections.abc import Callable, Coroutine
 from functools import partial
 from types import CoroutineType
@@ -24,6 +25,23 @@ from kafkalite.service.stderr_log import RefusalLog
 from kafkalite.tasks import Turns
 
 
+class LargeMessages:
+    """Puts garbage collection off as long as there are large messages: to look through all that
+    they are made of takes a tenth of a second, and finds nothing."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __enter__(self) -> None:
+        self._count += 1
+        gc.disable()
+
+    def __exit__(self, *_outcome: object) -> None:
+        self._count -= 1
+        if not self._count:
+            gc.enable()
+
+
 class ControlServer:
     """Answers the requests of one node until its core stops."""
 
@@ -35,6 +53,7 @@ class ControlServer:
         self._on_end = on_end
         self._refusals = RefusalLog(context.log.warning)
         self._large_requests = Turns()
+        self._large_messages = LargeMessages()
 
     def run(self) -> None:
         """The body of both threads. Waits in Rust, without the GIL, for its turn, requests, timers
@@ -140,46 +159,78 @@ class ControlServer:
             if isinstance(answer, CoroutineType):
                 context.tasks.start(self._answer_later(handler, request, answer))
             elif answer is not None and context.core.requests.respond(request, answer):
-                context.tasks.start(self._respond_large(handler, request, answer))
+                context.tasks.start(self._respond_large(handler, request, [answer]))
         except Exception as error:  # noqa: BLE001 - one bad request must not end the broker
             self._refuse(handler, request, error)
 
     async def _answer_later(
-        self, handler: Handler, request: _native.Request, answer: Coroutine[Any, Any, Any]
+        self,
+        handler: Handler,
+        request: _native.Request,
+        answer: Coroutine[Any, Any, Any],
+        messages: list[Any] | None = None,
     ) -> None:
+        """`messages` as of `_respond_large`."""
         try:
-            response = await answer
-            if response is not None and self._context.core.requests.respond(request, response):
-                await self._respond_large(handler, request, response)
+            responses = [await answer]
+            if responses[0] is not None and self._context.core.requests.respond(
+                request, responses[0]
+            ):
+                await self._respond_large(handler, request, responses, messages)
         except Exception as error:  # noqa: BLE001 - as above
             self._refuse(handler, request, error)
 
     async def _answer_large(self, handler: Handler, request: _native.Request) -> None:
         """Answers a request that a thread of its own decodes, when it has its turn."""
-        decode = partial(request.decode_large, handler.request_kind)
         async with self._large_requests:
             try:
-                # The message is the handler's alone, which so can let go of it.
-                answer = handler.handle(
-                    self._context, request, await self._context.background.run(decode)
-                )
+                with self._large_messages:
+                    await self._answer_decoded(handler, request)
             except Exception as error:  # noqa: BLE001 - as above
                 self._refuse(handler, request, error)
-                return
-            if isinstance(answer, CoroutineType):
-                answering = self._answer_later(handler, request, answer)
-                if handler.waits_for_others:
-                    self._context.tasks.start(answering)
-                else:
-                    await answering
-            elif answer is not None:
-                await self._respond_large(handler, request, answer)
+
+    async def _answer_decoded(self, handler: Handler, request: _native.Request) -> None:
+        background = self._context.background
+        messages = [await background.run(partial(request.decode_large, handler.request_kind))]
+        answer = handler.handle(self._context, request, messages[0])
+        if isinstance(answer, CoroutineType):
+            answering = self._answer_sliced(handler, request, answer, messages)
+            if handler.waits_for_others:
+                self._context.tasks.start(answering)
+            else:
+                await answering
+            return
+        if answer is not None:
+            responses = [answer]
+            del answer
+            await self._respond_large(handler, request, responses, messages)
+        await background.run(partial(_native.release, messages))
+
+    async def _answer_sliced(
+        self,
+        handler: Handler,
+        request: _native.Request,
+        answer: Coroutine[Any, Any, Any],
+        messages: list[Any],
+    ) -> None:
+        with self._large_messages:
+            await self._answer_later(handler, request, answer, messages)
+            await self._context.background.run(partial(_native.release, messages))
 
     async def _respond_large(
-        self, handler: Handler, request: _native.Request, response: Any
+        self,
+        handler: Handler,
+        request: _native.Request,
+        responses: list[Any],
+        messages: list[Any] | None = None,
     ) -> None:
-        """Has a thread of its own encode the answer."""
-        respond = partial(self._context.core.requests.respond_large, request, response)
+        """Has a thread of its own encode the one response. First it lets go of the `messages`, of
+        which the handler needs nothing any more: if only their lists are left they go in steps."""
+
+        def respond() -> None:
+            _native.release(messages or [])
+            self._context.core.requests.respond_large(request, responses)
+
         try:
             await self._context.background.run(respond)
         except Exception as error:  # noqa: BLE001 - as above

@@ -62,6 +62,8 @@ mod _native {
         SegmentInfo,
     };
     #[pymodule_export]
+    use crate::py::java::java_hash_code;
+    #[pymodule_export]
     use crate::py::log::{
         LogVerification, SegmentBatches, log_file_kind, position_of_offset, read_log_file,
     };
@@ -69,6 +71,8 @@ mod _native {
     use crate::py::outbound::PyOutbound;
     #[pymodule_export]
     use crate::py::re2::PyRe2;
+    #[pymodule_export]
+    use crate::py::release::release;
     #[pymodule_export]
     use crate::py::uuid::{random_uuid_bytes, random_uuid_text};
 

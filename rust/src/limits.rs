@@ -138,13 +138,17 @@ pub const CONTROL_LIST_COPIES: usize = 12;
 pub const REQUEST_ELEMENTS_MAX: usize = 100_000;
 
 /// A request of Python's with more elements, or a larger body (`LARGE_REQUEST_BYTES`), is decoded by a thread
-/// beside the control thread, one at a time; and so is an answer of more values encoded.
+/// beside the control thread, one at a time; and so is an answer encoded of more values, or of more memory.
 pub const REQUEST_ELEMENTS_AT_ONCE: usize = 1_000;
 pub const ANSWER_VALUES_AT_ONCE: usize = 20_000;
+pub const ANSWER_BYTES_AT_ONCE: usize = 2 << 20;
 
 /// Elements or values of Python's that are decoded or encoded before the GIL is offered to others; some
 /// hundred microseconds.
 pub const GIL_STEP_VALUES: usize = 1_000;
+
+/// Bytes that are encoded of a large answer until the memory of the elements that they were goes back to the system.
+pub const GIVEN_BACK_BYTES: usize = 16 << 20;
 
 /// Bytes that an element of such a request takes in memory at most, decoded and answered, beside what is in it.
 pub const ELEMENT_BYTES: usize = 512;

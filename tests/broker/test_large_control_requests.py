@@ -6,12 +6,14 @@ machine both take longer.
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import kafkalite
 from api import large_messages
 from api.raw import Connection
+from kafkalite import _native
 from kafkalite.protocol import codes, messages
 
 ELEMENTS = 50_000
@@ -101,3 +103,50 @@ def test_a_large_request_that_waits_for_other_clients_keeps_no_large_one_waiting
         frame = one.receive_frame()
         assert frame is not None
         assert answer.decode(frame[4:], 3).error_code == codes.NONE
+
+
+def status_bytes(pid: int, field: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) << 10
+    raise LookupError(field)
+
+
+@pytest.mark.parametrize("name", ["CreateTopics", "DescribeGroups"])
+def test_an_answer_with_a_sentence_for_each_element_has_a_bound(name: str) -> None:
+    """What was encoded was kept: 401 MiB for a DescribeGroups of 95 MB, of which 336 were to do."""
+    with kafkalite.Broker() as broker, Connection(broker.bootstrap_servers) as connection:
+        large_messages.prepare(broker.bootstrap_servers)
+        request = large_messages.body(name, 95_000_000)
+        before_bytes = status_bytes(broker.pid, "VmRSS")
+        Path(f"/proc/{broker.pid}/clear_refs").write_text("5")
+        connection.send(*request)
+        answer = connection.receive_frame()
+        assert answer is not None
+        assert len(answer) > 190_000_000
+        peak_bytes = status_bytes(broker.pid, "VmHWM") - before_bytes
+        assert peak_bytes <= 3 * len(request[2]) + (64 << 20)
+
+
+def test_what_somebody_else_has_of_a_message_is_not_taken_apart() -> None:
+    kind = messages.CreateTopicsRequest
+
+    def made(names: list[str]) -> messages.CreateTopicsRequest:
+        return kind(topics=[(name, 1, 1, [(0, [1])], []) for name in names])
+
+    decoded = kind.decode(made(["a", "b", "c"]).encode(7), 7)
+    held = [decoded]
+    _native.release(held)
+    assert held == []
+    assert decoded.encode(7) == made(["a", "b", "c"]).encode(7)
+
+    topics, second = decoded.topics, decoded.topics[1]
+    held.append(decoded)
+    del decoded
+    _native.release(held)
+    assert [each.name for each in topics] == ["a", "b", "c"]
+
+    held.append(kind(topics=topics))
+    del topics
+    _native.release(held)
+    assert second.assignments[0].broker_ids == [1]

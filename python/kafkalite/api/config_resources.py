@@ -9,7 +9,8 @@ answer for half a minute, it is REQUEST_TIMED_OUT; what was judged by then may h
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from kafkalite import _native, access
 from kafkalite.api.deadline import CHANGE_WAIT_MS, may_change
@@ -24,10 +25,15 @@ from kafkalite.protocol import codes
 from kafkalite.protocol.java import java_int
 from kafkalite.tasks import TimedOutError
 
+T = TypeVar("T")
+
 BROKER_LOGGER = 8
 
 LOGGED_CHARACTERS_MAX = 200
 """So much of a value the log shows."""
+
+CONFIGS_AT_ONCE = 1_000
+"""Of one resource, judged by the control thread; some milliseconds."""
 
 ROOT_LOGGER = "root"
 """The only logger."""
@@ -124,6 +130,14 @@ async def _set(context: Context, changed: Mapping[tuple[int, str], Changes]) -> 
         context.log.info(f"configuration of {_resource(kind, name)}: {sentence}")
 
 
+async def in_background(context: Context, resource: Any, judge: Callable[[Any], T]) -> T:
+    """Judges a resource, one with many configs by a thread of its own: it is not done in slices.
+    The metadata does not change meanwhile, if the request has the lock."""
+    if resource.resource_type == BROKER_LOGGER or len(resource.configs) <= CONFIGS_AT_ONCE:
+        return judge(resource)
+    return await context.background.run(partial(judge, resource))
+
+
 async def _judge_each(
     context: Context,
     resources: Sequence[Any],
@@ -140,7 +154,7 @@ async def _judge_each(
             if counts[name] > 1:
                 sentence = "Each resource must appear at most once."
                 raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
-            made = judge(resource)
+            made = await in_background(context, resource, judge)
         except (ChangeRefusedError, ControllerError) as refusal:
             _refuse(result, refusal)
         else:

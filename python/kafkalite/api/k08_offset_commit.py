@@ -82,8 +82,12 @@ async def _commit_in_slices(
         context.groups.commit(message.group_id, commit, committed.set)
         results += await committed
         await context.tasks.yield_now()
-    sliced = context.tasks.sliced(with_results(judged, results))
-    return _response(merged([each async for each in sliced]), request.api_version >= 10)
+    sliced = context.tasks.sliced
+    told = merged([each async for each in sliced(with_results(judged, results))])
+    by_id = request.api_version >= 10
+    return messages.OffsetCommitResponse(
+        topics=[_told(*each, by_id) async for each in sliced(told)]
+    )
 
 
 def _pieces(
@@ -162,5 +166,8 @@ def _reply(
 
 
 def _response(topics: list[tuple[Any, list[Row]]], by_id: bool) -> messages.OffsetCommitResponse:
-    answered: list[Any] = [("", key, rows) if by_id else (key, NO_ID, rows) for key, rows in topics]
-    return messages.OffsetCommitResponse(topics=answered)
+    return messages.OffsetCommitResponse(topics=[_told(*each, by_id) for each in topics])
+
+
+def _told(key: Any, rows: list[Row], by_id: bool) -> Any:
+    return ("", key, rows) if by_id else (key, NO_ID, rows)

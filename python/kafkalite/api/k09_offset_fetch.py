@@ -26,6 +26,9 @@ from kafkalite.tasks import Future
 
 NAME = "OffsetFetch"
 
+GROUPS_AT_ONCE = 500
+"""So many are asked before the first is awaited."""
+
 NO_OFFSET = CommittedOffset(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
 
 
@@ -47,28 +50,37 @@ async def handle(
             (each.group_id, each.topics, place)
             async for each, place in sliced(zip(message.groups, response.groups, strict=True))
         ]
-    answers = []
-    async for group_id, _, _ in sliced(asked):
-        answer = Future[OffsetsAnswer]()
-        if context.may(request, DESCRIBE, GROUP, group_id):
-            context.groups.fetch_offsets(group_id, message.require_stable, answer.set)
-        else:
-            answer.set(OffsetsAnswer.refusal(codes.GROUP_AUTHORIZATION_FAILED))
-        answers.append(answer)
     whole_groups: dict[str, list[Any]] = {}
     """All topics of groups, which are told as often as they are asked for."""
-    async for (group_id, topics, place), answer in sliced(zip(asked, answers, strict=True)):
-        known = await answer
-        place.error_code = code = known.error_code
-        if code == codes.NONE or version < 2:
-            found = whole_groups.get(group_id) if topics is None else None
-            if found is None:
-                told = _topics(context, request, topics, known)
-                found = [each async for each in told]
-            if topics is None:
-                whole_groups[group_id] = found
-            place.topics = found
+    for first in range(0, len(asked), GROUPS_AT_ONCE):
+        piece = asked[first : first + GROUPS_AT_ONCE]
+        answers = [_fetch(context, request, message, group_id) for group_id, _, _ in piece]
+        async for (group_id, topics, place), answer in sliced(zip(piece, answers, strict=True)):
+            known = await answer
+            place.error_code = code = known.error_code
+            if code == codes.NONE or version < 2:
+                found = whole_groups.get(group_id) if topics is None else None
+                if found is None:
+                    told = _topics(context, request, topics, known)
+                    found = [each async for each in told]
+                if topics is None:
+                    whole_groups[group_id] = found
+                place.topics = found
     return response
+
+
+def _fetch(
+    context: Context,
+    request: _native.Request,
+    message: messages.OffsetFetchRequest,
+    group_id: str,
+) -> Future[OffsetsAnswer]:
+    answer = Future[OffsetsAnswer]()
+    if context.may(request, DESCRIBE, GROUP, group_id):
+        context.groups.fetch_offsets(group_id, message.require_stable, answer.set)
+    else:
+        answer.set(OffsetsAnswer.refusal(codes.GROUP_AUTHORIZATION_FAILED))
+    return answer
 
 
 async def _topics(

@@ -24,8 +24,9 @@ async def handle(
     context: Context, request: _native.Request, message: messages.ListGroupsRequest
 ) -> messages.ListGroupsResponse:
     """Answers at once."""
-    states = {each.strip().lower() for each in message.states_filter}
-    types = {each.lower() for each in message.types_filter}
+    sliced = context.tasks.sliced
+    states = {each.strip().lower() async for each in sliced(message.states_filter)}
+    types = {each.lower() async for each in sliced(message.types_filter)}
     code, groups = context.groups.list_groups()
     may_see_all = context.may(request, DESCRIBE, CLUSTER)
     kind = messages.ListGroupsResponse
@@ -38,7 +39,7 @@ async def handle(
                 group_state=group.state,
                 group_type=CLASSIC,
             )
-            async for group in context.tasks.sliced(groups)
+            async for group in sliced(groups)
             if (not states or group.state.lower() in states)
             and (not types or CLASSIC in types)
             and (may_see_all or context.may(request, DESCRIBE, GROUP, group.group_id))

@@ -23,9 +23,11 @@ Version notes: v5 answers with the topic's configs (KIP-525); v7 with its id (KI
 """
 
 from collections import Counter
+from functools import partial
 
 from kafkalite import _native
 from kafkalite.access import CLUSTER, CREATE, DESCRIBE_CONFIGS, TOPIC
+from kafkalite.api.config_resources import CONFIGS_AT_ONCE
 from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, TOO_MANY_WAIT, may_change
 from kafkalite.config.changes import ChangeRefusedError, check_topic
 from kafkalite.context import Context
@@ -117,7 +119,10 @@ async def _judge_each(
             if name in denied:
                 sentence = "Authorization failed."
                 raise ControllerError(codes.TOPIC_AUTHORIZATION_FAILED, sentence)
-            made.append((_judged(context, asked[name], names), result))
+            judged = partial(_judged, context, asked[name], names)
+            is_large = len(asked[name].configs) > CONFIGS_AT_ONCE
+            wanted = await context.background.run(judged) if is_large else judged()
+            made.append((wanted, result))
             names.add(name)
         except ControllerError as refusal:
             _refuse(result, refusal)

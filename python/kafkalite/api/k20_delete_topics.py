@@ -49,11 +49,11 @@ async def handle(context: Context, request: _native.Request, message: Request) -
     result each. They are gone whatever becomes of their logs."""
     sliced = context.tasks.sliced
     asked = [(topic.name, topic.topic_id) async for topic in sliced(message.topics)]
-    asked += [(name, NO_ID) for name in message.topic_names]
+    asked += [(name, NO_ID) async for name in sliced(message.topic_names)]
     by_id = context.image.topics_by_id
-    named = [by_id[topic_id].name for _, topic_id in asked if topic_id in by_id]
-    named += [name for name, _ in asked if name]
-    judged: list[Judged] = [(name, topic_id, None) for name, topic_id in asked]
+    named = [by_id[topic_id].name async for _, topic_id in sliced(asked) if topic_id in by_id]
+    named += [name async for name, _ in sliced(asked) if name]
+    judged: list[Judged] = [(name, topic_id, None) async for name, topic_id in sliced(asked)]
     deleted: Future[None] | None = None
     due_ms = context.now_ms() + max(message.timeout_ms, CHANGE_WAIT_MS_MIN)
     try:

@@ -46,7 +46,7 @@ async def handle(context: Context, request: _native.Request, message: Request) -
     is_asked = any(count == 1 and name not in denied for name, count in counts.items())
     is_due = message.timeout_ms <= 0 and is_asked
     if is_due or context.core.logs.is_change_held_up():
-        return _late(message)
+        return await _late(context, message)
     response: Response | None = None
     judged: dict[str, tuple[int, Result]] = {}
     try:
@@ -57,17 +57,17 @@ async def handle(context: Context, request: _native.Request, message: Request) -
                     growing = _grow(context, {name: count for name, (count, _) in judged.items()})
                     await context.tasks.start(growing, holding=request)
     except TimedOutError:
-        return _failed(response, judged, timed_out) if response else _late(message)
+        return _failed(response, judged, timed_out) if response else await _late(context, message)
     except ControllerError as refusal:
         context.tell_refused_change(f"{NAME} of {request.peer}", refusal)
-        return _failed(response, judged, refusal) if response else _late(message)
+        return _failed(response, judged, refusal) if response else await _late(context, message)
     return response
 
 
-def _late(message: Request) -> Response:
+async def _late(context: Context, message: Request) -> Response:
     results = [
         Result(name=topic.name, error_code=codes.REQUEST_TIMED_OUT, error_message=None)
-        for topic in message.topics
+        async for topic in context.tasks.sliced(message.topics)
     ]
     return Response(results=results)
 
@@ -88,10 +88,12 @@ async def _judge_each(
     response = Response()
     room = RECORDS_PER_OPERATION_MAX
     judged: dict[str, tuple[int, Result]] = {}
-    asked = {topic.name: topic for topic in message.topics}
+    sliced = context.tasks.sliced
+    asked = {topic.name: topic async for topic in sliced(message.topics)}
     # Kafka answers those that come twice first.
-    in_order = sorted(counts, key=lambda name: counts[name] == 1)
-    async for name in context.tasks.sliced(in_order):
+    in_order = [name async for name, count in sliced(counts.items()) if count > 1]
+    in_order += [name async for name, count in sliced(counts.items()) if count == 1]
+    async for name in sliced(in_order):
         result = Result(name=name, error_message=None)
         try:
             if counts[name] > 1:

@@ -24,6 +24,7 @@ Version notes: v1 is flexible; nothing else differs.
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from kafkalite import _native
@@ -35,6 +36,7 @@ from kafkalite.api.config_resources import (
     alter_loggers,
     changes_of_resource,
     check_permitted,
+    in_background,
 )
 from kafkalite.config.changes import (
     OPERATIONS,
@@ -64,9 +66,10 @@ async def handle(
     names = [(each.resource_type, each.resource_name) async for each in sliced(message.resources)]
     counts = Counter(names)
     is_broken = False
+    breaks = partial(_breaks, context, request)
     async for each in sliced(message.resources):
-        if counts[each.resource_type, each.resource_name] == 1:
-            is_broken = is_broken or _breaks(context, request, each)
+        if not is_broken and counts[each.resource_type, each.resource_name] == 1:
+            is_broken = await in_background(context, each, breaks)
 
     def judge(resource: Any) -> Changes | None:
         operations = _operations(resource)

@@ -2,24 +2,17 @@
 
 from collections.abc import Iterable
 
+from kafkalite._native import java_hash_code
+
 
 def java_length(text: str) -> int:
     """Java's `String.length`: a character beyond the basic plane counts twice."""
     return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
 
 
-def _hash_code(text: str) -> int:
-    """Java's `String.hashCode`, its 32 bits as they are without a sign."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFF_FFFF
-    return value
-
-
 def java_hash(text: str) -> int:
     """The absolute value of Java's `String.hashCode`, as Kafka takes it (`Utils.abs`)."""
-    value = _hash_code(text)
+    value = java_hash_code(text)
     if value >= 0x8000_0000:
         value = 0x1_0000_0000 - value
     return 0 if value == 0x8000_0000 else value
@@ -34,7 +27,7 @@ def hash_map_order(texts: Iterable[str]) -> list[str]:
         buckets *= 2
 
     def bucket(text: str) -> int:
-        value = _hash_code(text)
+        value = java_hash_code(text)
         return (value ^ value >> 16) & (buckets - 1)
 
     return sorted(keys, key=bucket)

@@ -329,11 +329,11 @@ fn write_kind<'t, S: Source<'t>>(
         Kind::Array(element) => {
             let elements = value.elements()?;
             writer.array_length(elements.len(), is_compact);
-            for each in &elements {
+            for each in elements {
                 if each.is_null() {
                     return Err(cannot_hold(&field.name, &Value::Null).into());
                 }
-                write_kind(field, element, spoken, each, writer)?;
+                write_kind(field, element, spoken, &each, writer)?;
             }
         }
         Kind::Struct(inner) => write_struct(inner, spoken, value, writer)?,

@@ -7,7 +7,6 @@
 )]
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
@@ -15,13 +14,12 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
 
-use super::door::{offer_gil, raise};
+use super::door::{raise, references_to};
+use super::room::{AnswerRoom, ElementRoom};
 use crate::codec::schema::{Kind, Struct};
 use crate::codec::walk::{self, Maker, Source};
 use crate::codec::{Message, Value};
 use crate::error::Error;
-use crate::limits::{ELEMENT_BYTES, GIL_STEP_VALUES, REQUEST_ELEMENTS_MAX};
-use crate::net::memory::HeldMemory;
 use crate::uuid::Uuid;
 use crate::wire::{Reader, Writer};
 
@@ -222,7 +220,8 @@ impl MessageCodec {
         self.message.as_deref().ok_or_else(no_message)
     }
 
-    /// Writes the body of `object`'s message in `version`.
+    /// Writes the body of `object`'s message in `version`. In steps, with the only reference to `object`: each
+    /// element is gone when it is written.
     pub fn write(
         &self,
         object: Bound<'_, PyAny>,
@@ -231,12 +230,20 @@ impl MessageCodec {
         room: &AnswerRoom,
     ) -> PyResult<()> {
         let source = Attribute {
+            is_last: room.lets_go() && references_to(&object) == 1,
             object,
             codec: Some(self),
             of: None,
             room,
         };
         walk::write(self.message()?, version, &source, writer)
+    }
+
+    /// The fields that hold others: index, name, and the codec of their structs.
+    pub fn nested(&self) -> impl Iterator<Item = (usize, &Py<PyString>, Option<&MessageCodec>)> {
+        let fields = self.fields.iter().enumerate();
+        let nested = fields.filter(|(_, field)| !matches!(field.default, FieldDefault::Same(_)));
+        nested.map(|(index, field)| (index, &field.name, field.codec()))
     }
 
     /// An object without fields.
@@ -251,6 +258,12 @@ impl MessageCodec {
         let unlike = || PyTypeError::new_err("a class that is unlike its message");
         self.fields.get(index).ok_or_else(unlike)
     }
+}
+
+/// That of a message, or of its class.
+pub fn codec_of<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, MessageCodec>> {
+    let codec = message.getattr(pyo3::intern!(message.py(), "_codec"))?;
+    Ok(codec.cast_into::<MessageCodec>()?)
 }
 
 impl ClassField {
@@ -271,58 +284,6 @@ impl ClassField {
 
     fn codec(&self) -> Option<&MessageCodec> {
         self.inner.as_ref().map(Py::get)
-    }
-}
-
-/// Room for so many elements in all arrays of a message.
-pub struct ElementRoom {
-    left: Cell<usize>,
-    is_over: Cell<bool>,
-    /// Elements until others may have the GIL, and what counts the memory of elements before they are
-    /// made; `None`: all are made at once.
-    steps: Option<(GilSteps, RefCell<HeldMemory>)>,
-}
-
-impl ElementRoom {
-    pub fn new(elements: usize) -> ElementRoom {
-        ElementRoom {
-            left: Cell::new(elements),
-            is_over: Cell::new(false),
-            steps: None,
-        }
-    }
-
-    /// For a thread of its own, which gives the GIL away between elements.
-    pub fn in_steps(elements: usize, memory: HeldMemory) -> ElementRoom {
-        ElementRoom {
-            steps: Some((GilSteps::default(), RefCell::new(memory))),
-            ..ElementRoom::new(elements)
-        }
-    }
-
-    /// There were more elements.
-    pub fn is_over(&self) -> bool {
-        self.is_over.get()
-    }
-
-    /// The memory that the elements count as.
-    pub fn into_memory(self) -> Option<HeldMemory> {
-        self.steps.map(|(_, memory)| memory.into_inner())
-    }
-}
-
-/// Offers the GIL to others from time to time.
-#[derive(Default)]
-struct GilSteps(Cell<usize>);
-
-impl GilSteps {
-    /// Counts a value.
-    fn count(&self, py: Python<'_>) {
-        self.0.set(self.0.get() + 1);
-        if self.0.get() >= GIL_STEP_VALUES {
-            self.0.set(0);
-            offer_gil(py);
-        }
     }
 }
 
@@ -363,7 +324,12 @@ impl<'py> Maker for ObjectMaker<'_, 'py> {
     }
 
     fn string(self, value: &str) -> Self::Made {
-        PyString::new(self.py, value).into_any()
+        let made = PyString::new(self.py, value).into_any();
+        if self.room.is_in_steps() {
+            // It is kept in the string: of all strings at once it would take the control thread a while.
+            let _ = made.hash();
+        }
+        made
     }
 
     fn bytes(self, value: &[u8]) -> Self::Made {
@@ -375,22 +341,11 @@ impl<'py> Maker for ObjectMaker<'_, 'py> {
     }
 
     fn admit(self, count: usize) -> PyResult<()> {
-        let Some(left) = self.room.left.get().checked_sub(count) else {
-            self.room.is_over.set(true);
-            let sentence = format!("it has more than {REQUEST_ELEMENTS_MAX} elements");
-            return Err(Error::MalformedRequest(sentence).into());
-        };
-        self.room.left.set(left);
-        if let Some((_, memory)) = &self.room.steps {
-            memory.borrow_mut().grow(ELEMENT_BYTES * count);
-        }
-        Ok(())
+        self.room.admit(count)
     }
 
     fn begin_element(self) {
-        if let Some((steps, _)) = &self.room.steps {
-            steps.count(self.py);
-        }
+        self.room.begin_element(self.py);
     }
 
     fn array(self, elements: Vec<Self::Made>) -> PyResult<Self::Made> {
@@ -421,73 +376,6 @@ impl<'py> Maker for ObjectMaker<'_, 'py> {
     }
 }
 
-/// Memory that the values of an answer may take, counted as `Value`s. What is in a message twice counts
-/// twice, though it may be one object of Python's.
-pub struct AnswerRoom {
-    bytes: Cell<usize>,
-    /// Values that are written at once; `None`: all, by a thread that gives the GIL away between them.
-    values: Option<Cell<usize>>,
-    steps: GilSteps,
-}
-
-impl AnswerRoom {
-    /// For so many values at once.
-    pub fn at_once(bytes: usize, values: usize) -> AnswerRoom {
-        AnswerRoom {
-            values: Some(Cell::new(values)),
-            ..AnswerRoom::in_steps(bytes)
-        }
-    }
-
-    /// For a thread of its own, which gives the GIL away between values.
-    pub fn in_steps(bytes: usize) -> AnswerRoom {
-        AnswerRoom {
-            bytes: Cell::new(bytes),
-            values: None,
-            steps: GilSteps::default(),
-        }
-    }
-
-    fn endless() -> AnswerRoom {
-        AnswerRoom::at_once(usize::MAX, usize::MAX)
-    }
-
-    fn take(&self, bytes: usize) -> PyResult<()> {
-        take_from(&self.bytes, bytes)
-    }
-
-    fn take_value(&self, py: Python<'_>) -> PyResult<()> {
-        self.take(size_of::<Value>())?;
-        match &self.values {
-            Some(values) => take_from(values, 1),
-            None => {
-                self.steps.count(py);
-                Ok(())
-            }
-        }
-    }
-
-    /// Something found no room. A little may have been left for others.
-    pub fn is_over(&self) -> bool {
-        self.bytes.get() == 0
-    }
-
-    /// There are more values than are written at once.
-    pub fn is_long(&self) -> bool {
-        self.values.as_ref().is_some_and(|values| values.get() == 0)
-    }
-}
-
-/// Takes from what is left; all of it where that is not enough.
-fn take_from(left: &Cell<usize>, count: usize) -> PyResult<()> {
-    let after = left.get().checked_sub(count);
-    left.set(after.unwrap_or(0));
-    match after {
-        Some(_) => Ok(()),
-        None => Err(PyTypeError::new_err("more than there is room for")),
-    }
-}
-
 /// An object that is to be written.
 struct Attribute<'a, 'py> {
     object: Bound<'py, PyAny>,
@@ -496,21 +384,26 @@ struct Attribute<'a, 'py> {
     /// The struct and the field in which it is.
     of: Option<(&'a Struct, usize)>,
     room: &'a AnswerRoom,
+    /// Nobody else has it, nor that in which it is.
+    is_last: bool,
 }
 
 impl<'a, 'py> Attribute<'a, 'py> {
-    fn new(
+    /// Of what is in this one.
+    fn inside(
+        &self,
         object: Bound<'py, PyAny>,
         codec: Option<&'a MessageCodec>,
         of: Option<(&'a Struct, usize)>,
-        room: &'a AnswerRoom,
     ) -> PyResult<Attribute<'a, 'py>> {
-        room.take_value(object.py())?;
+        self.room.take_value(object.py())?;
         Ok(Attribute {
+            // One reference is that of what it is in.
+            is_last: self.is_last && references_to(&object) == 2,
             object,
             codec,
             of,
-            room,
+            room: self.room,
         })
     }
 
@@ -548,7 +441,7 @@ impl<'a, 'py> Source<'a> for Attribute<'a, 'py> {
     fn string(&self) -> PyResult<Cow<'_, str>> {
         let string = self.object.cast::<PyString>().map_err(PyErr::from);
         let string = self.told(string.and_then(|string| string.to_str()))?;
-        self.room.take(string.len())?;
+        self.room.take(self.object.py(), string.len())?;
         Ok(string.into())
     }
 
@@ -557,7 +450,7 @@ impl<'a, 'py> Source<'a> for Attribute<'a, 'py> {
             Ok(bytes) => bytes.as_bytes().into(),
             Err(_) => self.told(self.object.extract::<Vec<u8>>())?.into(),
         };
-        self.room.take(bytes.len())?;
+        self.room.take(self.object.py(), bytes.len())?;
         Ok(bytes)
     }
 
@@ -566,11 +459,15 @@ impl<'a, 'py> Source<'a> for Attribute<'a, 'py> {
     }
 
     fn elements(&self) -> PyResult<Vec<Self>> {
-        let of_element = |object| Attribute::new(object, self.codec, self.of, self.room);
+        let of_element = |object| self.inside(object, self.codec, self.of);
         let elements = self.told(self.object.try_iter())?;
-        elements
+        let elements: PyResult<Vec<Self>> = elements
             .map(|element| of_element(self.told(element)?))
-            .collect()
+            .collect();
+        if let (true, Ok(list)) = (self.is_last, self.object.cast::<PyList>()) {
+            list.del_slice(0, list.len())?;
+        }
+        elements
     }
 
     fn is_empty(&self) -> PyResult<bool> {
@@ -584,6 +481,6 @@ impl<'a, 'py> Source<'a> for Attribute<'a, 'py> {
             Ok(fields) => fields.get_item(index)?,
             Err(_) => self.object.getattr(field.name.bind(self.object.py()))?,
         };
-        Attribute::new(attribute, field.codec(), Some((of, index)), self.room)
+        self.inside(attribute, field.codec(), Some((of, index)))
     }
 }

@@ -4,9 +4,10 @@
 
 #![expect(
     unsafe_code,
-    reason = "whether this thread holds the GIL is asked of the interpreter by symbol"
+    reason = "whether this thread holds the GIL, and who has an object, is asked of the interpreter"
 )]
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
 
@@ -15,6 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::error::{Error, Result};
+use crate::limits::GIL_STEP_VALUES;
 
 /// Runs `work` without the GIL and turns its error into an exception.
 ///
@@ -27,9 +29,36 @@ where
     py.detach(work).map_err(|error| raise(py, &error))
 }
 
-/// Lets another thread that waits for the GIL have it, between two steps of a long work.
-pub fn offer_gil(py: Python<'_>) {
-    py.detach(|| ());
+/// Lets others that wait for the GIL have it from time to time, between two steps of a long work.
+#[derive(Default)]
+pub struct GilSteps(Cell<usize>);
+
+impl GilSteps {
+    /// Counts a value.
+    pub fn count(&self, py: Python<'_>) {
+        self.0.set(self.0.get() + 1);
+        if self.0.get() >= GIL_STEP_VALUES {
+            self.0.set(0);
+            py.detach(|| ());
+        }
+    }
+}
+
+/// How many references there are to an object: who has the only one may do with it as he likes.
+pub fn references_to(object: &Bound<'_, PyAny>) -> isize {
+    // SAFETY: a live object, looked at with the GIL held, without which nobody counts.
+    unsafe { ffi::Py_REFCNT(object.as_ptr()) }
+}
+
+/// Gives memory back to the system that was freed between what is still there: large requests take it from
+/// the allocator in small pieces.
+pub fn give_back_memory(py: Python<'_>) {
+    #[cfg(target_env = "gnu")]
+    py.detach(|| {
+        // SAFETY: the allocator's own call, which any thread may make at any time.
+        unsafe { libc::malloc_trim(0) }
+    });
+    let _ = py;
 }
 
 /// Runs `work` without the GIL for callbacks of other libraries, which may hold it or not: pyarrow

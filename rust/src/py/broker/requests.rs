@@ -5,22 +5,23 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyList};
 
 use super::state::BrokerState;
 use crate::access::{Caller, Operation, Resource};
 use crate::error::Error;
 use crate::limits::{
-    ANSWER_VALUES_AT_ONCE, CONTROL_ANSWER_BYTES_MAX, LARGE_REQUEST_BYTES, REQUEST_ELEMENTS_AT_ONCE,
-    REQUEST_ELEMENTS_MAX,
+    ANSWER_BYTES_AT_ONCE, ANSWER_VALUES_AT_ONCE, CONTROL_ANSWER_BYTES_MAX, LARGE_REQUEST_BYTES,
+    REQUEST_ELEMENTS_AT_ONCE, REQUEST_ELEMENTS_MAX,
 };
 use crate::net::broker_core::BrokerCore;
 use crate::net::control::queue::{ControlAnswer, ControlFrame, ControlQueue, Notices};
 use crate::net::control::wait::wait;
 use crate::net::mailbox::Answers;
 use crate::net::memory::HeldMemory;
-use crate::py::codec::{AnswerRoom, ElementRoom, MessageCodec};
+use crate::py::codec::codec_of;
 use crate::py::door::{enter, raise};
+use crate::py::room::{AnswerRoom, ElementRoom};
 use crate::wire::cursor::Writer;
 use crate::wire::frame::SIZE_BYTES;
 use crate::wire::header::begin_response;
@@ -239,19 +240,22 @@ impl Requests {
         request: &Request,
         response: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        let room = AnswerRoom::at_once(CONTROL_ANSWER_BYTES_MAX, ANSWER_VALUES_AT_ONCE);
-        self.respond_within(py, request, response, &room)
+        let room = AnswerRoom::at_once(ANSWER_BYTES_AT_ONCE, ANSWER_VALUES_AT_ONCE);
+        self.respond_within(py, request, response.clone(), &room)
     }
 
-    /// As `respond`, of a large answer, by a thread that lets others have the GIL meanwhile.
+    /// As `respond`, of a large answer, which is taken out of its list, by a thread that lets others have the
+    /// GIL meanwhile. What nobody else has of it is gone as soon as it is written.
     fn respond_large(
         &self,
         py: Python<'_>,
         request: &Request,
-        response: &Bound<'_, PyAny>,
+        response: &Bound<'_, PyList>,
     ) -> PyResult<()> {
         let room = AnswerRoom::in_steps(CONTROL_ANSWER_BYTES_MAX);
-        self.respond_within(py, request, response, &room)?;
+        let message = response.get_item(0)?;
+        response.del_item(0)?;
+        self.respond_within(py, request, message, &room)?;
         Ok(())
     }
 
@@ -332,16 +336,16 @@ impl Requests {
         &self,
         py: Python<'_>,
         request: &Request,
-        response: &Bound<'_, PyAny>,
+        response: Bound<'_, PyAny>,
         room: &AnswerRoom,
     ) -> PyResult<bool> {
         let core = self.broker.started(py)?;
         let asked = &request.frame;
         let mut writer = begin_response(asked.correlation_id, is_flexible(&core, asked), 256);
-        let codec = codec_of(response)?;
+        let codec = codec_of(&response)?;
         let written = codec
             .get()
-            .write(response.clone(), asked.api_version, &mut writer, room);
+            .write(response, asked.api_version, &mut writer, room);
         let answer = match written {
             Ok(()) => ControlAnswer::Response(writer.bytes),
             Err(_) if room.is_long() => return Ok(true),
@@ -370,10 +374,4 @@ fn is_flexible(core: &BrokerCore, asked: &ControlFrame) -> bool {
 fn resource<'a>(py: Python<'_>, kind: i8, name: Option<&'a str>) -> PyResult<Resource<'a>> {
     let unknown = || Error::InvalidArgument(format!("there is no resource of kind {kind}"));
     Resource::of_code(kind, name).ok_or_else(|| raise(py, &unknown()))
-}
-
-/// That of a message, or of its class.
-fn codec_of<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, MessageCodec>> {
-    let codec = message.getattr(pyo3::intern!(message.py(), "_codec"))?;
-    Ok(codec.cast_into::<MessageCodec>()?)
 }
