@@ -1,6 +1,6 @@
 """A model of the transactional producer's states: whatever a caller does, and whatever answers are
-lost or refused, the coordinator is asked to commit only what was taken as a whole, and a producer
-that was shut out asks nothing more."""
+lost or refused, the coordinator is asked to commit only what was taken as a whole, a thread ends
+the transaction that it was told to end, and a producer that was shut out asks nothing more."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -33,6 +33,9 @@ class Producers(RuleBasedStateMachine):
         """The result that the coordinator may have been asked for, of this transaction."""
         self.has_lost_a_record = False
         self.is_dead = False
+        self.waiting: list[tuple[int, bool]] = []
+        """Threads that wait for the records of a transaction, which they commit, or abort, then."""
+        self.begun = 0
 
     def tried(self, call: object) -> bool:
         """Whether it was not refused."""
@@ -49,6 +52,7 @@ class Producers(RuleBasedStateMachine):
         assert self.tried(self.state.begin) == may
         if may:
             self.is_open, self.asked, self.has_lost_a_record = True, None, False
+            self.begun += 1
 
     @rule(code=st.sampled_from([None] * 6 + [MESSAGE_TOO_LARGE] * 2 + [PRODUCER_FENCED]))
     def send(self, code: int | None) -> None:
@@ -82,7 +86,7 @@ class Producers(RuleBasedStateMachine):
         if self.asked is None and flushed == "lost a record":
             self.refuse(MESSAGE_TOO_LARGE)
             return
-        self.state.asked()
+        self.state.ask(self.begun, commit=True)
         assert not self.has_lost_a_record
         self.end("commit", answer)
 
@@ -93,7 +97,28 @@ class Producers(RuleBasedStateMachine):
             return
         assert self.is_open
         assert self.asked in (None, "abort")
+        self.state.ask(self.begun, commit=False)
         self.end("abort", answer)
+
+    @rule(commit=st.booleans())
+    def another_thread_waits(self, commit: bool) -> None:
+        if self.tried(self.state.commit if commit else self.state.abort):
+            assert self.is_open
+            self.waiting.append((self.begun, commit))
+            if not commit:
+                self.asked = "abort"
+
+    @precondition(lambda self: self.waiting)
+    @rule(answer=st.sampled_from(ANSWERS))
+    def another_thread_goes_on(self, answer: str | int) -> None:
+        number, commit = self.waiting.pop(0)
+        result = "commit" if commit else "abort"
+        if self.tried(lambda: self.state.ask(number, commit=commit)):
+            assert self.is_open
+            assert number == self.begun
+            assert self.asked in (None, result)
+            assert not (commit and self.has_lost_a_record)
+            self.end(result, answer)
 
     def end(self, result: str, answer: str | int) -> None:
         assert not self.is_dead

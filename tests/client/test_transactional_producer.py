@@ -19,6 +19,7 @@ from client.test_lifetime import in_a_fork
 from client.test_producer_interrupts import Interrupted, at_place, interrupt
 from client.test_transactions import broker_with
 from client.transactional import (
+    PARTITIONS,
     STORIES,
     committed,
     goes_on_after_a_kill,
@@ -28,14 +29,16 @@ from client.transactional import (
     values,
 )
 from kafkalite.client import Admin, Cluster, Consumer, Producer
-from kafkalite.client.producer import sender
-from kafkalite.client.producer.transaction_state import State
+from kafkalite.client.producer import sender, transactions
+from kafkalite.client.producer.transaction_state import State, TransactionState
+from kafkalite.client.transaction_admin import TransactionAdmin
 from kafkalite.errors import (
     BrokerError,
     ClientError,
     InvalidArgumentError,
     RequestTimedOutError,
 )
+from kafkalite.protocol import messages
 from transactions.test_transaction_versions import finalise
 
 CONFIG = {
@@ -43,6 +46,17 @@ CONFIG = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
 }
 _numbers = itertools.count()
+
+
+def join(consumer: Consumer, topic: str) -> None:
+    """Returns when the group has given it the topic, and it knows where it stands."""
+    if not consumer.assignment:
+        consumer.subscribe(topic)
+    places = [(topic, index) for index in range(PARTITIONS)]
+    while not set(places) <= set(consumer.assignment):
+        consumer.poll(100)
+    for place in places:
+        consumer.position(place)
 
 
 @pytest.fixture(scope="module", params=[0, 1, 2], ids=["TV0", "TV1", "TV2"])
@@ -312,6 +326,172 @@ def test_threads_send_within_one_transaction(servers: str, topic: str) -> None:
                     thread.join()
     wanted = sent(*[b"%d-%d" % (number, at) for number in range(5) for at in range(4)])
     assert committed(servers, topic, wanted) == wanted
+
+
+@pytest.mark.parametrize("last", ["commit_transaction", "abort_transaction"])
+def test_a_thread_that_was_to_end_a_transaction_ends_no_other(
+    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    """It committed what another thread had sent so far of the next one, and said yes."""
+    make(servers, topic)
+    is_waiting, goes_on, refusals = threading.Event(), threading.Event(), []
+    flush = Producer._flush
+
+    def held_up(self: Producer, timeout_ms: int | None) -> None:
+        flush(self, timeout_ms)
+        if threading.current_thread() is other:
+            is_waiting.set()
+            assert goes_on.wait(30)
+
+    def end() -> None:
+        try:
+            producer.commit_transaction()
+        except InvalidArgumentError as error:
+            refusals.append(str(error))
+
+    monkeypatch.setattr(Producer, "_flush", held_up)
+    other = threading.Thread(target=end)
+    with Producer(servers, transactional_id=topic) as producer:
+        producer.begin_transaction()
+        send(producer, topic, b"first")
+        other.start()
+        assert is_waiting.wait(30)
+        producer.commit_transaction()
+        producer.begin_transaction()
+        send(producer, topic, b"second")
+        producer.flush()
+        goes_on.set()
+        other.join()
+        assert refusals == ["another thread has ended the transaction meanwhile: one is to end it"]
+        getattr(producer, last)()
+    wanted = sent(b"first", b"second") if last == "commit_transaction" else sent(b"first")
+    assert committed(servers, topic, wanted) == wanted
+
+
+def test_offsets_are_part_of_no_transaction_that_another_thread_has_ended(
+    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were sent in the next one, which nobody had begun, and an abort took them."""
+    make(servers, topic)
+    with (
+        Consumer(servers, group=topic, auto_commit_interval_ms=None) as consumer,
+        Producer(servers, transactional_id=topic) as producer,
+    ):
+        join(consumer, topic)
+        producer.begin_transaction()
+        other = threading.Thread(target=producer.commit_transaction)
+        check_open = TransactionState.check_open
+
+        def ended_meanwhile(state: TransactionState) -> None:
+            check_open(state)
+            if not other.ident:
+                other.start()
+                other.join(0.2)  # it waits for the call that this is part of
+
+        monkeypatch.setattr(TransactionState, "check_open", ended_meanwhile)
+        producer.send_offsets(consumer)
+        other.join()
+        with pytest.raises(InvalidArgumentError, match="none is under way"):
+            producer.send_offsets(consumer)
+        places = [(topic, 0), (topic, 1)]
+        assert consumer.committed(places) == dict.fromkeys(places, 0)
+
+
+def test_offsets_are_refused_once_the_group_has_taken_partitions_away_within_the_transaction(
+    servers: str, topic: str
+) -> None:
+    """What was read of them comes again: both readings were committed, at once."""
+    make(servers, topic)
+    with (
+        Consumer(servers, group=topic, auto_commit_interval_ms=None) as consumer,
+        Producer(servers, transactional_id=topic) as producer,
+    ):
+        join(consumer, topic)
+        refused = pytest.raises(BrokerError, match="rebalanced since the transaction began")
+        with refused, producer.transaction():
+            send(producer, topic, b"read before")
+            consumer.subscribe([topic, f"{topic}-more"])
+            make(servers, f"{topic}-more")
+            join(consumer, f"{topic}-more")
+            producer.send_offsets(consumer)
+        with producer.transaction():
+            send(producer, topic, b"again")
+            producer.send_offsets(consumer)
+    assert committed(servers, topic, sent(b"again")) == sent(b"again")
+
+
+def test_a_request_to_add_that_was_interrupted_is_asked_again_before_the_end(
+    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator had begun a transaction of which the producer did not know: nobody ended it,
+    and after its time the next one was fenced."""
+    make(servers, topic)
+    ask = transactions._ask
+    kinds = [messages.AddOffsetsToTxnRequest, messages.AddPartitionsToTxnRequest]
+
+    def interrupted(cluster: Cluster, name: str, request: Any, *more: Any, **named: Any) -> Any:
+        answer = ask(cluster, name, request, *more, **named)
+        if type(request) in kinds:
+            kinds.remove(type(request))
+            raise Interrupted
+        return answer
+
+    with (
+        Consumer(servers, group=topic, auto_commit_interval_ms=None) as consumer,
+        Producer(servers, transactional_id=topic) as producer,
+        TransactionAdmin(servers) as admin,
+    ):
+        join(consumer, topic)
+        assert producer._transaction is not None
+        if producer._transaction.adds_partitions:
+            return  # nobody asks to add
+        monkeypatch.setattr(transactions, "_ask", interrupted)
+        with pytest.raises(Interrupted), producer.transaction():
+            producer.send_offsets(consumer)
+        assert admin.describe(topic).state == "Empty"
+        with producer.transaction():
+            producer.send_offsets(consumer)
+        assert kinds == [messages.AddPartitionsToTxnRequest]
+
+
+def test_a_block_may_end_its_transaction(servers: str, topic: str) -> None:
+    make(servers, topic)
+    with Producer(servers, transactional_id=topic) as producer:
+        with producer.transaction():
+            send(producer, topic, b"one")
+            producer.commit_transaction()
+        with producer.transaction():
+            send(producer, topic, b"two")
+            producer.abort_transaction()
+        with pytest.raises(ZeroDivisionError), producer.transaction():
+            send(producer, topic, b"three")
+            producer.commit_transaction()
+            raise ZeroDivisionError
+    assert committed(servers, topic, sent(b"one", b"three")) == sent(b"one", b"three")
+
+
+def test_a_level_that_is_lowered_under_a_producer_ends_it(topic: str) -> None:
+    """Commit and abort were refused for ever, and the sentence asked for the abort again."""
+    with (
+        kafkalite.Broker(config=CONFIG) as broker,
+        Producer(broker.bootstrap_servers, transactional_id=topic) as producer,
+        Connection(broker.bootstrap_servers) as connection,
+    ):
+        make(broker.bootstrap_servers, topic)
+        producer.begin_transaction()
+        send(producer, topic, b"one")
+        producer.flush()
+        finalise(connection, 0)
+        for end in (producer.commit_transaction, producer.abort_transaction):
+            with pytest.raises(
+                BrokerError, match=r"transaction\.version of the cluster was changed"
+            ):
+                end()
+        anew = Producer(broker.bootstrap_servers, transactional_id=topic)
+        with anew, anew.transaction():
+            send(anew, topic, b"two")
+        wanted = sent(b"two")
+        assert committed(broker.bootstrap_servers, topic, wanted) == wanted
 
 
 def test_an_admin_sees_the_offsets_of_a_transaction_once_it_is_committed(

@@ -538,15 +538,19 @@ class Consumer(ConsumerLoop):
         coordinator.commit(offsets)
 
     @exclusive
-    def positions_of_group(self) -> tuple[GroupMetadata, dict[Partition, tuple[int, int]]]:
+    def positions_of_group(
+        self, since: float
+    ) -> tuple[GroupMetadata, dict[Partition, tuple[int, int]]]:
         """Gives the offsets that `commit` would commit, each with the leader epoch of what comes
-        before it, and as whom: for `send_offsets` of a producer, which commits in a transaction.
+        before it, and as whom: for `send_offsets` of a producer, which commits in a transaction
+        that began at `since`, monotonic seconds.
 
-        Raises `BrokerError` as `commit` does, and `InvalidArgumentError` if it commits by itself.
+        Raises `BrokerError` as `commit` does, and if partitions were taken from it since then, and
+        `InvalidArgumentError` if it commits by itself.
         """
         coordinator = self._grouped()
         self._fetcher.waiting.settle()
-        return coordinator.positions_of_group()
+        return coordinator.positions_of_group(since)
 
     @exclusive
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:

@@ -11,6 +11,7 @@ thread of their own (`pending_request.py`), so that `poll` keeps its time; the m
 broker that does so: one that is deleted later stays deleted.
 """
 
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +28,11 @@ from kafkalite.client.network.pending_request import PendingCall
 from kafkalite.client.network.wakeup import Wakeup
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import BrokerError, ClientError, InvalidArgumentError
-from kafkalite.protocol.codes import REBALANCE_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION
+from kafkalite.protocol.codes import (
+    ILLEGAL_GENERATION,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 
 __all__ = ["ConsumerCoordinator", "Listener", "OnPartitions"]
 
@@ -86,6 +91,8 @@ class ConsumerCoordinator(Closing):
         self._is_prepared = False
         """All that was read is committed, and nothing is assigned until the group is joined."""
         self._joining: PendingCall[list[Partition]] | None = None
+        self._revoked_at = -math.inf
+        """When partitions were last taken from it, monotonic seconds."""
         self._is_committing = False
         """It is the commit before the join that is under way."""
         self._counting: Cluster | None = None
@@ -175,15 +182,21 @@ class ConsumerCoordinator(Closing):
         self._refuse_while_joining()
         self._commit(self._subscription_state.positions() if offsets is None else offsets)
 
-    def positions_of_group(self) -> tuple[GroupMetadata, dict[Partition, tuple[int, int]]]:
+    def positions_of_group(
+        self, since: float
+    ) -> tuple[GroupMetadata, dict[Partition, tuple[int, int]]]:
         """Gives the offsets that `commit` would commit, each with the leader epoch of what comes
-        before, and as whom. Raises `BrokerError`, `InvalidArgumentError`."""
+        before, and as whom. Raises `BrokerError`, also if partitions were taken from it since then:
+        what was read of them is read again, here or by others. Raises `InvalidArgumentError`."""
         if self._commit_s is not None:
             raise InvalidArgumentError(
                 "the consumer commits by itself, in no transaction: make it with "
                 "auto_commit_interval_ms=None"
             )
         self._refuse_while_joining()
+        if self._revoked_at > since:
+            what = f"group '{self.group.options.group}' has rebalanced since the transaction began"
+            raise broker_error(ILLEGAL_GENERATION, what)
         offsets = self._subscription_state.positions()
         epochs = self._subscription_state.read_epochs(offsets)
         found = {each: (offset, epochs.get(each, -1)) for each, offset in offsets.items()}
@@ -340,6 +353,8 @@ class ConsumerCoordinator(Closing):
                 told(partitions)
         finally:
             self._subscription_state.assign([])
+            if partitions:
+                self._revoked_at = time.monotonic()
 
     def _joined(self, deadline: float) -> bool:
         """Joins the group and takes what it gives; False while that is under way behind the

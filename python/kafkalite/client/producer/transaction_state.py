@@ -1,6 +1,6 @@
 """The states of a transactional producer, and what may be done in each.
 
-    READY ── begin ──► OPEN ── commit ──► FLUSHING ── asked ──► COMMITTING ── ended ──► READY
+    READY ── begin ──► OPEN ── commit ──► FLUSHING ── ask ────► COMMITTING ── ended ──► READY
                         │ failed           │ failed                │ failed
                         ▼                  ▼                       ▼
                       FAILED ◄─────────────┴───────────────────────┘
@@ -11,8 +11,12 @@
 
 COMMITTING and ABORTING stay while no answer is there: the same may be asked for again, and nothing
 else, since it may have been done. No I/O: who asks brokers tells what came of it.
+
+Threads may share a producer: a transaction has a number, so that who was to end one, and has waited
+for its records meanwhile, ends no other.
 """
 
+import time
 from enum import Enum, auto
 
 from kafkalite.errors import (
@@ -28,13 +32,19 @@ from kafkalite.protocol.codes import (
     INVALID_TXN_STATE,
     PRODUCER_FENCED,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNSUPPORTED_VERSION,
 )
 
 __all__ = ["State", "TransactionState", "because", "fenced"]
 
 # The last of them: the coordinator has ended the transaction, which was to be ended otherwise.
 FENCED = (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, INVALID_TXN_STATE)
-FATAL = (*FENCED, INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+FATAL = (
+    *FENCED,
+    INVALID_PRODUCER_ID_MAPPING,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNSUPPORTED_VERSION,  # `transaction.version` was lowered
+)
 
 
 class State(Enum):
@@ -56,6 +66,10 @@ class TransactionState:
 
     def __init__(self, transactional_id: str) -> None:
         self.now = State.READY
+        self.number = 0
+        """The transactions that were begun."""
+        self.began_at = 0.0
+        """Monotonic seconds."""
         self._transactional_id = transactional_id
         self._error: KafkaliteError | None = None
         """Why it is FAILED, or FATAL."""
@@ -84,6 +98,12 @@ class TransactionState:
         """Begins a transaction."""
         self.check_ready()
         self.now = State.OPEN
+        self.number += 1
+        self.began_at = time.monotonic()
+
+    def is_under_way(self, number: int) -> bool:
+        """Says whether that transaction has not been ended."""
+        return number == self.number and self.now is not State.READY
 
     def check_ready(self) -> None:
         """Refuses a transaction within another."""
@@ -103,9 +123,18 @@ class TransactionState:
             self.check_open()
             self.now = State.FLUSHING
 
-    def asked(self) -> None:
-        """All records are on their brokers, and the coordinator is about to be asked to commit."""
-        if self.now is State.FLUSHING:
+    def ask(self, number: int, *, commit: bool) -> None:
+        """All records are on their brokers, and the coordinator is about to be asked. Refuses where
+        another thread has ended that transaction, or ends it in the other way."""
+        self._refuse_dead()
+        if commit and number == self.number and self.now is State.FAILED:
+            self.check_open()
+        ending = (State.FLUSHING, State.COMMITTING) if commit else (State.ABORTING,)
+        if number != self.number or self.now not in ending:
+            raise InvalidArgumentError(
+                "another thread has ended the transaction meanwhile: one is to end it"
+            )
+        if commit:
             self.now = State.COMMITTING
 
     def abort(self) -> None:
@@ -125,7 +154,10 @@ class TransactionState:
         if isinstance(error, BrokerError):
             is_final = error.code in FATAL
             if error.code in FENCED:
-                error = fenced(self._transactional_id, error)
+                commit = self.now is State.COMMITTING
+                error = fenced(self._transactional_id, error, commit=commit)
+            elif error.code == UNSUPPORTED_VERSION:
+                error = because("transaction.version of the cluster was changed", error)
         if is_final:
             self.now, self._error = State.FATAL, error
         elif self.now in (State.OPEN, State.FLUSHING, State.COMMITTING):
@@ -179,11 +211,14 @@ def because(what: str, error: KafkaliteError) -> KafkaliteError:
     return type(error)(sentence)
 
 
-def fenced(transactional_id: str, error: BrokerError) -> BrokerError:
-    """Says in the user's words that their transaction is over."""
+def fenced(transactional_id: str, error: BrokerError, *, commit: bool = False) -> BrokerError:
+    """Says in the user's words that their transaction is over. Where a `commit` was asked for, an
+    answer may have been lost before."""
+    unless = ", unless an earlier request to commit it was carried out and not answered"
     return BrokerError(
         f"transactional id '{transactional_id}': its transaction was aborted, because "
-        f"transaction.timeout.ms was over or another producer uses the id ({error.name})",
+        f"transaction.timeout.ms was over or another producer uses the id ({error.name})"
+        + (unless if commit else ""),
         code=error.code,
         name=error.name,
         retriable=False,

@@ -68,6 +68,8 @@ class Transaction:
         """Produce and TxnOffsetCommit make partitions part of it (KIP-890)."""
         self._partitions: set[Partition] = set()
         self._has_offsets = False
+        self._unanswered: Any = None
+        """A request to add to it: the coordinator may have begun it."""
         self._has_to_renew = False
         """It was aborted: which numbers the brokers know is not known."""
 
@@ -120,8 +122,7 @@ class Transaction:
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=list(topics.values()),
         )
-        # A topic that was just made its coordinator may not know yet.
-        self._ask(request, ADD_VERSION, unknown_topic=True)
+        self._ask_to_add(request)
         self._partitions.update(new)
 
     def note_progress(self, group: str, topic: str, progress: int) -> None:
@@ -141,7 +142,7 @@ class Transaction:
                 producer_epoch=self.epoch,
                 group_id=member.group,
             )
-            self._ask(coordinated, ADD_VERSION)
+            self._ask_to_add(coordinated)
         self._has_offsets = True
         request = self._offsets_request(member, offsets)
         version = COMMIT_OFFSET_VERSION_2 if self.adds_partitions else COMMIT_OFFSET_VERSION
@@ -182,6 +183,10 @@ class Transaction:
 
     def end(self, *, commit: bool) -> None:
         """Ends it here; may be called again after a lost answer. Raises `BrokerError`."""
+        if self._unanswered is not None:
+            # Asked again, so that there is something to end: what was not begun cannot be.
+            self._ask_to_add(self._unanswered)
+            self._has_offsets = True
         if self.has_partitions:
             self._has_to_renew = not (commit or self.adds_partitions)
             version = END_VERSION_2 if self.adds_partitions else END_VERSION
@@ -205,8 +210,18 @@ class Transaction:
         response = self._ask(request, INIT_VERSION)
         self.producer_id, self.epoch = response.producer_id, response.producer_epoch
 
-    def _ask(self, request: Any, at_most: int, *, unknown_topic: bool = False) -> Any:
-        return _ask(self._cluster, self.transactional_id, request, at_most, unknown_topic)
+    def _ask_to_add(self, request: Any) -> None:
+        """A topic that was just made its coordinator may not know yet."""
+        self._unanswered = request
+        try:
+            _ask(self._cluster, self.transactional_id, request, ADD_VERSION, unknown_topic=True)
+        except BrokerError:
+            self._unanswered = None
+            raise
+        self._unanswered = None
+
+    def _ask(self, request: Any, at_most: int) -> Any:
+        return _ask(self._cluster, self.transactional_id, request, at_most)
 
 
 def end(cluster: Cluster, transaction: OpenTransaction, *, commit: bool) -> None:
@@ -225,7 +240,7 @@ def _end(cluster: Cluster, transaction: OpenTransaction, version: int, *, commit
         producer_epoch=transaction.epoch,
         committed=commit,
     )
-    return _ask(cluster, transaction.transactional_id, request, version)
+    return _ask(cluster, transaction.transactional_id, request, version, commit=commit)
 
 
 def is_open(cluster: Cluster, transaction: OpenTransaction) -> bool:
@@ -297,7 +312,9 @@ def _ask(
     transactional_id: str,
     request: Any,
     at_most: int,
+    *,
     unknown_topic: bool = False,
+    commit: bool = False,
 ) -> Any:
     """The answer of the id's coordinator, which may have moved."""
 
@@ -309,7 +326,7 @@ def _ask(
             check(code, f"transactional id '{transactional_id}'")
         except BrokerError as error:
             if code in FENCED:
-                raise fenced(transactional_id, error) from error
+                raise fenced(transactional_id, error, commit=commit) from error
             raise
         return response
 
