@@ -198,4 +198,4 @@ def command_line() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    pipeline.main("enrichment from JDBC", command_line(), run, packages=[SQLITE])
+    pipeline.main("enrichment from JDBC", command_line(), run, {"spark.jars.packages": SQLITE})

@@ -9,7 +9,7 @@ import importlib.util
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,23 +37,23 @@ Run = Callable[["SparkSession", "Broker", Path, argparse.Namespace], Any]
 
 
 def main(
-    name: str, parser: argparse.ArgumentParser, run: Run, packages: Iterable[str] = ()
+    name: str, parser: argparse.ArgumentParser, run: Run, settings: Mapping[str, str] | None = None
 ) -> None:
     """The command: Spark and a broker for as long as `run` takes; exits with 1 and one sentence if
-    something is missing. `packages` are what Spark fetches from Maven."""
+    something is missing. `settings` are Spark's, beside those of all pipelines."""
     parser.add_argument("--cores", type=int, default=2, metavar="N", help="of Spark (2)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the data (1)")
     options = parser.parse_args()
     try:
         need_spark()
-        _run(name, run, options, list(packages))
+        _run(name, run, options, settings or {})
     except StopError as error:
         sys.exit(f"{Path(sys.argv[0]).name}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def _run(name: str, run: Run, options: argparse.Namespace, packages: list[str]) -> None:
+def _run(name: str, run: Run, options: argparse.Namespace, settings: Mapping[str, str]) -> None:
     import kafkalite.spark
 
     started = time.monotonic()
@@ -68,9 +68,8 @@ def _run(name: str, run: Run, options: argparse.Namespace, packages: list[str]) 
             "spark.sql.session.timeZone": "UTC",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
+            **settings,
         }
-        if packages:
-            conf["spark.jars.packages"] = ",".join(packages)
         with kafkalite.Broker() as broker:
             spark = kafkalite.spark.session(name, **conf)
             try:

@@ -141,9 +141,11 @@ def test_declarative_tables_have_each_order_once_after_each_run(
 def test_payments_become_rows_balances_and_dead_letters(
     spark: SparkSession, own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    payments = pipeline("payments_to_postgres", monkeypatch)
+    sink = pipeline("payments_to_postgres", monkeypatch)
 
-    made = payments.run(spark, own_broker, tmp_path, flags(payments, "--payments", "3000"))
+    made = sink.run(spark, own_broker, tmp_path, flags(sink, "--payments", "3000"))
+
+    payments = sink.payments
 
     broken = [each for each in made if each.broken]
     assert len(broken) > 5
