@@ -4,9 +4,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kafkalite.protocol import codes
-from kafkalite.tasks import Future, Task, Tasks
+from kafkalite.tasks import SLICE_NS, Future, Task, Tasks
 from kafkalite.timers import Timers
-from kafkalite.transactions.markers import Markers, MarkerWriter, marker_of
+from kafkalite.transactions.markers import BEGUN_AT_ONCE, Markers, MarkerWriter, marker_of
 
 
 class Host:
@@ -134,6 +134,45 @@ def test_a_later_epoch_of_the_producer_needs_a_marker_only_where_something_is_op
         host.pass_time(60_000)
         assert writing.is_done == is_over
         assert len(host.tries_ms) == (1 if is_over else 12)
+
+
+def test_transactions_that_are_decided_together_share_one_slice() -> None:
+    """Each took a slice of its own before a request was looked at: a start with 500 of them held
+    the control thread for seconds."""
+    host = Host()
+    host.code = codes.NONE
+    clock_ns = 0
+    begun: list[int] = []
+
+    def refusal(_topic: str, partition: int) -> int:
+        nonlocal clock_ns
+        clock_ns += SLICE_NS // 5
+        begun.append(partition)
+        return codes.UNKNOWN_TOPIC_OR_PARTITION
+
+    host.tasks = Tasks(host.timers, host.failures.append, lambda: clock_ns)
+    host.replicas = cast(Any, SimpleNamespace(refusal=refusal))
+    host.image.topics["t"].partitions = [None] * 250
+    writer = MarkerWriter(cast(Any, host))
+    places = frozenset(("t", each) for each in range(250))
+    small = frozenset([("t", 0)])
+    writing = [
+        host.tasks.start(writer.write_all(Markers(marker_of(7, 0, True, 0, 0), each), lambda: True))
+        for each in [places] * 50 + [small]
+    ]
+    turns = [len(begun)]
+    small_ended_after = 0
+    while host.tasks.yielded:
+        before = len(begun)
+        host.tasks.yielded.popleft().set(None)
+        host.go_on()
+        turns.append(len(begun) - before)
+        if writing[-1].is_done and not small_ended_after:
+            small_ended_after = len(begun)
+    assert max(turns) <= 6
+    assert len(begun) == 50 * 250 + 1
+    assert small_ended_after < 51 * BEGUN_AT_ONCE
+    assert all(each.is_done for each in writing)
 
 
 def test_a_defect_does_not_end_the_tries() -> None:

@@ -6,10 +6,16 @@ the others: one log directory that does not answer keeps back its own partitions
 that is gone needs none, nor one that knows a later epoch of the producer and has nothing open of
 it: a stranger with its id may have written there. Offsets that were committed in the transaction
 are in `__consumer_offsets`, which the group coordinator alone writes to.
+
+One task begins the markers of all transactions, some of each in turn: thousands that are decided at
+the same time, by a start or by time-outs, hold the control thread no longer than one does, and a
+small one does not wait for a large one.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple
 
 from kafkalite import _native
@@ -17,7 +23,7 @@ from kafkalite.coordinator.machine import Marker, Producer
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.protocol import codes
-from kafkalite.tasks import Future, all_done
+from kafkalite.tasks import Future, Task, all_done
 from kafkalite.transactions.host import TransactionHost
 from kafkalite.transactions.states import TopicPartition
 
@@ -25,6 +31,8 @@ RETRY_MS: Final = 100
 RETRY_MS_MAX: Final = 10_000
 TOLD_FROM_MS: Final = 1_600
 """Markers that wait for so long are told of: logs and groups that are being loaded take less."""
+BEGUN_AT_ONCE: Final = 100
+"""Markers of one transaction that are begun before those of the next."""
 
 DONE: Final = (codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -41,13 +49,13 @@ class _Tries:
 
     def __init__(self) -> None:
         self.under_way = 0
+        """Those that are still to be begun are among them."""
         self.refused: dict[TopicPartition, int] = {}
         """Partitions that are to be tried again, and why."""
         self._news: Future[None] | None = None
 
     def take(self, written: Future[int], place: TopicPartition) -> None:
-        """A marker is being written there."""
-        self.under_way += 1
+        """One of those under way is being written there."""
         ended = partial(self._end, written, place)
         if written.is_done:
             ended()
@@ -74,16 +82,21 @@ class MarkerWriter:
 
     def __init__(self, context: TransactionHost) -> None:
         self._context = context
+        self._to_begin = deque[Iterator[None]]()
+        """For each transaction a generator that begins one marker after the other."""
+        self._beginning: Task[None] | None = None
 
     async def write_all(self, markers: Markers, is_due: Callable[[], bool]) -> None:
         """Returns once every partition has its marker; before, if it is due no longer."""
         producer = markers.producer
-        to_write = sorted(markers.partitions)
+        to_write: Collection[TopicPartition] = markers.partitions
         pause_ms = RETRY_MS
         tries = _Tries()
         while is_due():
-            async for each in self._context.tasks.sliced(to_write):
-                tries.take(self._begin(producer, *each), each)
+            tries.under_way += len(to_write)
+            self._to_begin.append(self._begin_each(producer, to_write, tries))
+            if self._beginning is None or self._beginning.is_done:
+                self._beginning = self._context.tasks.start(self._begin_in_turn())
             await tries.settled()
             if not tries.refused:
                 return
@@ -97,6 +110,24 @@ class MarkerWriter:
                 for each, code in refused.items()
                 if code != codes.INVALID_PRODUCER_EPOCH or await self._is_open(producer, *each)
             ]
+
+    def _begin_each(
+        self, producer: Producer, places: Iterable[TopicPartition], tries: _Tries
+    ) -> Iterator[None]:
+        for each in sorted(places):
+            tries.take(self._begin(producer, *each), each)
+            yield
+
+    async def _begin_in_turn(self) -> None:
+        """Begins the markers of all transactions, until there are none to begin."""
+        sliced = self._context.tasks.sliced
+        while self._to_begin:
+            markers = self._to_begin.popleft()
+            begun = 0
+            async for _ in sliced(islice(markers, BEGUN_AT_ONCE)):
+                begun += 1
+            if begun == BEGUN_AT_ONCE:
+                self._to_begin.append(markers)
 
     def _tell(self, producer: Producer, refused: Mapping[TopicPartition, int]) -> None:
         where = ", ".join(f"{name}-{index}" for name, index in sorted(refused)[:3])
