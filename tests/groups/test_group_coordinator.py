@@ -383,6 +383,7 @@ def test_records_of_newer_kinds_are_passed_over_and_their_groups_not_taken_over(
     answer = join(coordinator, "modern")[0]
     assert answer.error_code == codes.INCONSISTENT_GROUP_PROTOCOL
     assert any("offset 2 is not taken" in line for line in host.log.lines)
+    assert [each.knows_all for each in coordinator.runtime.shards] == [False]
     kept = commit(coordinator, "modern", 9)
     refused = commit(coordinator, "modern", 10, generation_id=0)
     host.run()

@@ -44,3 +44,36 @@ def test_a_hanging_transaction_is_told_of_with_the_command_that_ends_it(
         lines = [line for line in broker.log_tail(1_000).splitlines() if "does not know" in line]
         assert len(lines) == is_hanging
         assert all(f"producer {client.producer_id} " in line for line in lines)
+
+
+def test_nobody_is_asked_to_abort_what_a_coordinator_may_know_that_is_not_loaded(
+    tmp_path: Path,
+) -> None:
+    """The log named the command, which tore a transaction whose commit was decided: its
+    `__transaction_state` lay in a directory that was offline."""
+    folders = [tmp_path / "one", tmp_path / "two"]
+    config = {
+        "log.dirs": ",".join(map(str, folders)),
+        "metadata.log.dir": str(tmp_path / "metadata"),
+        "transaction.state.log.num.partitions": "1",
+    }
+    with kafkalite.Broker(config=config) as broker:
+        with Connection(broker.bootstrap_servers) as connection:
+            client = transactor(connection)
+            (lost,) = (each for each in folders if (each / "__transaction_state-0").exists())
+            for topic in ("t1", "t2"):
+                assert connection.create_topic(topic).error_code == 0
+            topic = next(each for each in ("t1", "t2") if not (lost / f"{each}-0").exists())
+            assert client.add((topic, 0)) == {(topic, 0): 0}
+            assert client.produce(topic, 0) == 0
+        broker.kill()
+        lost.rename(tmp_path / "away")
+        lost.touch()
+        broker.start()
+        deadline = time.monotonic() + 30
+        while "may be hanging" not in broker.log_tail(1_000) and time.monotonic() < deadline:
+            time.sleep(0.05)  # the poll of the log
+        (line,) = [each for each in broker.log_tail(1_000).splitlines() if "hanging" in each]
+        assert f"in {topic}-0, may be" in line
+        assert "__transaction_state-0 " in line
+        assert "transactions abort" not in broker.log_tail(1_000)

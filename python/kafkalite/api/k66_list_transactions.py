@@ -3,7 +3,8 @@
 
 Behaviour: every id that the client may describe; those in one of the states, of one of the
 producers, that are open for longer than a time, and whose whole id matches a pattern, where any of
-these is asked for. States that there are not are named in the answer.
+these is asked for. States that there are not are named in the answer. As in Kafka the ids of a
+partition that could not be loaded are left out, and nothing says so.
 
 Refusals: COORDINATOR_LOAD_IN_PROGRESS while some ids are not known yet; INVALID_REGULAR_EXPRESSION
 for what is no pattern of RE2, or beyond its bounds (`rust/src/re2.rs`).

@@ -120,6 +120,8 @@ class Shard(Generic[M]):
         self._is_end_of_turn_due = False
         self._last_failure = ""
         """Why the last write failed, so that the log says it once and not for each."""
+        self._lacks_records = False
+        """Some records of its log could not be taken."""
         self._deleted_topics: list[str] = []
         """While it loads: topics of which the machine is to hear afterwards."""
 
@@ -132,6 +134,11 @@ class Shard(Generic[M]):
         if self.state == LOADING:
             return codes.COORDINATOR_LOAD_IN_PROGRESS
         return codes.NOT_COORDINATOR if self.state == FAILED else codes.NONE
+
+    @property
+    def knows_all(self) -> bool:
+        """Every record of its log was taken: what the machine does not know there is not."""
+        return self.state == ACTIVE and not self._lacks_records
 
     @property
     def is_held_up(self) -> bool:
@@ -165,6 +172,7 @@ class Shard(Generic[M]):
         """The machine has everything: from now on requests are served."""
         for problem in loader.problems:
             self._host.log.error(f"{self._name}: {problem}")
+        self._lacks_records = loader.problem_count > 0
         if loader.problem_count > len(loader.problems):
             self._host.log.error(f"{self._name}: {loader.problem_count} records are not taken")
         for kind, count in loader.unknown.items():

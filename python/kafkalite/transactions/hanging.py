@@ -3,7 +3,9 @@ and readers of committed records wait for ever. Transactions of today leave none
 may have been written by an older broker, or have lost its `__transaction_state`.
 
 Looked for once, after a start, while clients are served already: only logs whose last stable offset
-is behind their high watermark are asked. Each is told with the command that ends it.
+is behind their high watermark are asked. Each is told with the command that ends it; but not while
+a partition of `__transaction_state` is not loaded: logs name no transactional id, so that any of
+them might know the transaction, and that it is decided.
 """
 
 from functools import partial
@@ -49,6 +51,19 @@ async def tell_of_hanging(context: Host) -> None:
     # One that has ended meanwhile was unknown for that.
     still_open = await _opened(context, sorted({each.place for each in unknown}))
     hanging = [each for each in still_open if each in unknown]
+    if context.tasks.is_stopping or not hanging:
+        return
+    shards = context.transactions.runtime.shards
+    unloaded = [f"{each.topic}-{each.partition}" for each in shards if not each.knows_all]
+    if unloaded:
+        (topic, partition), _, _ = hanging[0]
+        context.log.warning(
+            f"{len(hanging)} open transactions, of which the first is in {topic}-{partition}, may "
+            f"be hanging: that cannot be told, since {unloaded[0]} ({len(unloaded)} partitions in "
+            "all) is not loaded here, or not as a whole. None is to be aborted before it is: "
+            "what it knows may be that they are committed"
+        )
+        return
     for (topic, partition), producer_id, first_offset in hanging[:TOLD_MAX]:
         context.log.warning(
             f"{topic}-{partition} has a transaction of producer {producer_id} that its coordinator "
