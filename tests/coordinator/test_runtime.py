@@ -12,7 +12,7 @@ def test_long_keys_that_clients_name_are_not_remembered() -> None:
     """Ten thousand were, whatever their length: 300 MB of them."""
     topic = InternalTopic("__topic", 50, {}, RecordSerde({}), 0)
     host = cast(Any, SimpleNamespace())
-    runtime = Runtime[Any](host, topic, lambda: None)
+    runtime = Runtime[Any](host, topic, lambda _partition: None)
     tracemalloc.start()
     for number in range(100):
         runtime.partition_of(f"{number:030000}")

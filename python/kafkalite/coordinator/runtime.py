@@ -60,8 +60,9 @@ class Runtime(Generic[M]):
     """The shards of one topic. Used by the control thread only."""
 
     def __init__(
-        self, host: RuntimeHost, topic: InternalTopic, make_machine: Callable[[], M]
+        self, host: RuntimeHost, topic: InternalTopic, make_machine: Callable[[int], M]
     ) -> None:
+        """`make_machine` is told the index of the partition."""
         self.shards: list[Shard[M]] = []
         self._host = host
         self._topic = topic
@@ -157,7 +158,8 @@ class Runtime(Generic[M]):
 
     def _new_shard(self, index: int) -> Shard[M]:
         topic = self._topic
-        return Shard(self._host, topic.name, index, self._make_machine(), topic.serde, self._codec)
+        machine = self._make_machine(index)
+        return Shard(self._host, topic.name, index, machine, topic.serde, self._codec)
 
     def _unload(self) -> None:
         for shard in self.shards:

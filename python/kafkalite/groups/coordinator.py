@@ -60,7 +60,7 @@ class GroupCoordinator:
             serde=SERDE,
             codec=config["offsets.topic.compression.codec"],
         )
-        self.runtime = Runtime(host, topic, lambda: GroupMachine(limits, offset_limits))
+        self.runtime = Runtime(host, topic, lambda _partition: GroupMachine(limits, offset_limits))
         """The topic and its shards."""
 
     # --- members ----------------------------------------------------------------------------------

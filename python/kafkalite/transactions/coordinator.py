@@ -7,7 +7,6 @@ coordinator of transactions.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
 from kafkalite.config.keys import MIN_INSYNC_REPLICAS
@@ -71,15 +70,17 @@ class TransactionCoordinator:
         self._allocating: Future[None] | None = None
         """The block of producer ids that was asked for last."""
         self._writer = MarkerWriter(context)
-        make_machine = partial(
-            TransactionMachine,
-            self._limits,
-            self._level,
-            self._next_id,
-            self._write_markers,
-        )
-        self.runtime = Runtime[TransactionMachine](context, topic, make_machine)
+        self.runtime = Runtime[TransactionMachine](context, topic, self._make_machine)
         """The topic and its shards."""
+
+    def _make_machine(self, partition: int) -> TransactionMachine:
+        def write_markers(due: DueMarkers) -> None:
+            # Of the shard that knows the transaction: that of its id's hash is another one after
+            # partitions were added to the topic.
+            shard = self.runtime.shards[partition]
+            self._context.tasks.start(self._end_transaction(due, shard))
+
+        return TransactionMachine(self._limits, self._level, self._next_id, write_markers)
 
     def _level(self) -> int:
         return self._context.image.features.get(TRANSACTION_VERSION, 0)
@@ -193,15 +194,9 @@ class TransactionCoordinator:
         """Writes markers, for those who ask for one by themselves (WriteTxnMarkers)."""
         return self._writer
 
-    def _write_markers(self, due: DueMarkers) -> None:
-        self._context.tasks.start(self._end_transaction(due))
-
-    async def _end_transaction(self, due: DueMarkers) -> None:
+    async def _end_transaction(self, due: DueMarkers, shard: Shard[TransactionMachine]) -> None:
         """Writes the markers of a transaction, and notes that it is over."""
         transactional_id, transaction = due
-        shard = self.runtime.shard_of(transactional_id)
-        if shard is None:
-            return
         producer = marker_of(
             transaction.producer_id,
             transaction.producer_epoch,
