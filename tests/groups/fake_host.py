@@ -24,6 +24,7 @@ CONFIG = {
     "offsets.topic.compression.codec": 0,
     "offsets.topic.num.partitions": 3,
     "offsets.topic.segment.bytes": 1 << 20,
+    "producer.id.expiration.ms": 86_400_000,
 }
 
 

@@ -628,6 +628,24 @@ def test_what_a_disk_refuses_is_counted_no_longer(is_lost: bool) -> None:
     assert host.core.held_bytes == 0
 
 
+def test_a_refused_verification_is_dropped_also_where_too_much_waits_for_the_disk() -> None:
+    """It was kept, for ever."""
+    host = make_host()
+    coordinator = made(host)
+    (shard,) = {coordinator.runtime.shard_of("simple")}
+    assert shard is not None
+    guard, code = coordinator.begin_verification("simple", 7, 0)
+    assert guard is not None
+    assert code == 0
+    host.core.may_hold_bytes = 1
+    assert commit(coordinator, "simple", 1) == []
+    host.turn()
+    assert shard.is_held_up
+    coordinator.forget_verification("simple", 7, guard)
+    assert not shard.machine.transactions.verifications.is_verified(7, 0, guard)
+    host.run()
+
+
 def test_where_too_much_waits_for_a_disk_no_more_may_wait_with_it() -> None:
     """What was refused may come again; heartbeats and what only reads go on."""
     host = make_host()

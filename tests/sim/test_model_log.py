@@ -177,7 +177,7 @@ def test_offsets_are_verified_as_records_are(seed: int) -> None:
         pick = random.random()
         if pick < 0.4:
             guard = model.begin(batch, bumps_epochs=True)
-            assert product.begin(producer_id, epoch) == guard
+            assert product.begin(producer_id, epoch, 0) == guard
             guards.append(guard or 0)
         elif pick < 0.6:
             guard = random.choice(guards[-4:])

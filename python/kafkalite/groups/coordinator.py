@@ -43,6 +43,8 @@ class GroupCoordinator:
         self._host = host
         self._session_timeout_ms_min: int = config["group.min.session.timeout.ms"]
         self._session_timeout_ms_max: int = config["group.max.session.timeout.ms"]
+        self._verification_ms: int = config["producer.id.expiration.ms"]
+        """So long holds a verification that nothing came of, as those of other logs."""
         limits = Limits(config["group.max.size"], config["group.initial.rebalance.delay.ms"])
         offset_limits = OffsetLimits(
             metadata_bytes_max=config["offset.metadata.max.bytes"],
@@ -139,13 +141,14 @@ class GroupCoordinator:
         shard, code = self.runtime.find_to_write(group_id)
         if shard is None:
             return None, code
-        return shard.machine.transactions.verifications.begin(
-            producer_id, producer_epoch
-        ), codes.NONE
+        verifications = shard.machine.transactions.verifications
+        now_ms = self._host.now_ms()
+        verifications.remove_expired(now_ms - self._verification_ms)
+        return verifications.begin(producer_id, producer_epoch, now_ms), codes.NONE
 
     def forget_verification(self, group_id: str, producer_id: int, guard: int) -> None:
         """Drops a verification that the transaction's coordinator has refused."""
-        shard, _ = self.runtime.find_to_write(group_id)
+        shard, _ = self.runtime.find(group_id)
         if shard is not None:
             shard.machine.transactions.verifications.drop(producer_id, guard)
 

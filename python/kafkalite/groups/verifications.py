@@ -4,10 +4,13 @@ As `rust/src/log/state/verification.rs` does it for the records of clients.
 """
 
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from kafkalite.coordinator.machine import Marker
 
-EPOCHS_SINCE = 2
+EXPIRED_AT_ONCE: Final = 2
+EPOCHS_SINCE: Final = 2
 """From this version of transactions on each has an epoch of its own."""
 
 
@@ -17,6 +20,7 @@ class Verification:
 
     guard: int
     producer_epoch: int
+    since_ms: int
     askers: int = 1
     """Those who have this guard and were not refused: a refusal of one voids no other's."""
 
@@ -26,11 +30,12 @@ class Verifications:
 
     def __init__(self) -> None:
         self._begun: dict[int, Verification] = {}
+        """By producer id, the oldest first."""
         self._open: dict[int, int] = {}
         """Producer id -> epoch of its open transaction here, once it is being written."""
         self._last_guard = 0
 
-    def begin(self, producer_id: int, producer_epoch: int) -> int | None:
+    def begin(self, producer_id: int, producer_epoch: int, now_ms: int) -> int | None:
         """A guard for `is_verified`; None where the coordinator need not be asked. Who asks with an
         older epoch than another has gets a guard that is void already."""
         if self._open.get(producer_id) == producer_epoch:
@@ -41,7 +46,8 @@ class Verifications:
             return begun.guard
         self._last_guard += 1
         if begun is None or begun.producer_epoch < producer_epoch:
-            self._begun[producer_id] = Verification(self._last_guard, producer_epoch)
+            self._begun.pop(producer_id, None)
+            self._begun[producer_id] = Verification(self._last_guard, producer_epoch, now_ms)
         return self._last_guard
 
     def is_verified(self, producer_id: int, producer_epoch: int, guard: int | None) -> bool:
@@ -71,6 +77,13 @@ class Verifications:
         if begun is not None and begun.guard == guard:
             begun.askers -= 1
             if not begun.askers:
+                del self._begun[producer_id]
+
+    def remove_expired(self, begun_until_ms: int) -> None:
+        """Drops those that were begun so long ago, and that nothing came of: two at most, so that
+        they are fewer after each pair of calls of this and `begin`."""
+        for producer_id in list(islice(self._begun, EXPIRED_AT_ONCE)):
+            if self._begun[producer_id].since_ms <= begun_until_ms:
                 del self._begun[producer_id]
 
     def forget(self, producer_id: int) -> None:
