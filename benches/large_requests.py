@@ -51,10 +51,14 @@ def counted(elements: Iterator[bytes], element_bytes: int, body_bytes: int) -> b
     return uvarint(count + 1) + b"".join(itertools.islice(elements, count))
 
 
-def produce(size: int) -> bytes:
+def produce(size: int, transactional_id: bytes = b"\0") -> bytes:
     partitions = (struct.pack(">iBB", index, 0, 0) for index in itertools.count())
-    head = b"\0" + struct.pack(">hi", 1, 1000) + uvarint(2) + b"\x02x"
+    head = transactional_id + struct.pack(">hi", 1, 1000) + uvarint(2) + b"\x02x"
     return head + counted(partitions, 6, size) + b"\0\0"
+
+
+def produce_in_transaction(size: int) -> bytes:
+    return produce(size, b"\x02x")
 
 
 def fetch(size: int) -> bytes:
@@ -83,21 +87,37 @@ def metadata_with_creation(size: int) -> bytes:
     return metadata(size, b"\1")
 
 
-def api_versions(size: int) -> bytes:
-    # Tags go up, as they have to.
+def tags(size: int) -> bytes:
+    # They go up, as they have to.
     fields = (b"%b\0" % uvarint(tag) for tag in itertools.count(1 << 21))
     count = size // 5
-    return b"\x02x\x02x" + uvarint(count) + b"".join(itertools.islice(fields, count))
+    return uvarint(count) + b"".join(itertools.islice(fields, count))
+
+
+def api_versions(size: int) -> bytes:
+    return b"\x02x\x02x" + tags(size)
+
+
+def add_offsets(size: int) -> bytes:
+    return b"\x02x" + struct.pack(">qh", 1, 1) + b"\x06group" + tags(size)
+
+
+def find_coordinator(size: int) -> bytes:
+    return b"\0\x02\x06group" + tags(size)
 
 
 REQUESTS: dict[str, tuple[int, int, Callable[[int], bytes]]] = {
     "Produce": (KEYS["Produce"], 9, produce),
+    "Produce, transactional": (KEYS["Produce"], 9, produce_in_transaction),
     "Fetch": (KEYS["Fetch"], 12, fetch),
     "ListOffsets": (KEYS["ListOffsets"], 6, list_offsets),
     "Metadata": (KEYS["Metadata"], 9, metadata),
     "Metadata, creates": (KEYS["Metadata"], 9, metadata_with_creation),
     "ApiVersions": (KEYS["ApiVersions"], 3, api_versions),
+    "AddOffsetsToTxn, tags": (KEYS["AddOffsetsToTxn"], 3, add_offsets),
+    "FindCoordinator, tags": (KEYS["FindCoordinator"], 4, find_coordinator),
 }
+OF_PYTHON = {*large_messages.CASES, "AddOffsetsToTxn, tags", "FindCoordinator, tags"}
 
 
 def connect(address: str) -> socket.socket:
@@ -158,9 +178,9 @@ def measure(name: str, frame: bytes, threads: int) -> tuple[float, float, float,
     """Seconds that others waited at most, MiB above what was resident, seconds to the answer, its
     bytes (-1: closed), and the broker's CPU seconds."""
     config = {"num.network.threads": str(threads)} if threads else {}
-    asked = "ListGroups" if name in large_messages.CASES else "ApiVersions"
+    asked = "ListGroups" if name in OF_PYTHON else "ApiVersions"
     with tempfile.TemporaryDirectory() as folder, kafkalite.Broker(folder, config=config) as broker:
-        if name in large_messages.CASES:
+        if name in OF_PYTHON:
             large_messages.prepare(broker.bootstrap_servers)
         ours, theirs = multiprocessing.Pipe()
         addresses = [broker.bootstrap_servers] * 4

@@ -40,6 +40,7 @@ CHEAP = {
 """Take hardly longer than a few requests of the other connection, or too long for a test."""
 TURNS_MIN = 3
 """Without slices there was one."""
+TURNS_OF_TAGS_MIN = 30
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +104,13 @@ def test_a_large_request_that_waits_for_other_clients_keeps_no_large_one_waiting
         frame = one.receive_frame()
         assert frame is not None
         assert answer.decode(frame[4:], 3).error_code == codes.NONE
+
+
+def test_others_are_answered_between_tagged_fields(broker: kafkalite.Broker) -> None:
+    """Those of a request of 95 MB, which nobody knows, kept all groups waiting for 0.4 s."""
+    count = 8_000_000  # two bytes each, and five in front
+    request = b"\0\2\6group" + b"\x80\xa4\xe8\x03" + b"\7\0" * count
+    assert answers_of_others(broker, 10, 4, request) >= TURNS_OF_TAGS_MIN
 
 
 def status_bytes(pid: int, field: str) -> int:

@@ -31,7 +31,7 @@ pub trait Maker: Copy {
     fn admit(self, _count: usize) -> Result<(), Self::Error> {
         Ok(())
     }
-    /// Comes before each of them.
+    /// Comes before each of them, and before each tagged field.
     fn begin_element(self) {}
     fn array(self, elements: Vec<Self::Made>) -> Result<Self::Made, Self::Error>;
 
@@ -137,6 +137,7 @@ fn read_struct<M: Maker>(
         false => 0,
     };
     for _ in 0..tag_count {
+        maker.begin_element();
         let (tag, mut reader) = reader.tag()?;
         let is_meant =
             |field: &Field| field.tag == Some(tag) && spoken.has_tagged(field) && spoken.has(field);
