@@ -125,6 +125,14 @@ DIFFERENCES = [
         ],
     ),
     Difference(
+        "An older epoch under another transactional id",
+        [],
+        at_random=[
+            ("Produce", "responses.*.error_code", "4[29]", "47"),
+            ("TxnOffsetCommit", "topics.*.error_code", "4[29]", "47"),
+        ],
+    ),
+    Difference(
         "Negative sizes",
         [
             ("fetch with a size of -1", "responses.*"),

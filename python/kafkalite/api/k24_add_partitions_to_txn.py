@@ -18,13 +18,13 @@ partition that is not in it.
 Version notes: v4 is for brokers, with several transactions (KIP-890); v5 TRANSACTION_ABORTABLE.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kafkalite import _native
 from kafkalite.access import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE
 from kafkalite.context import Context
-from kafkalite.metadata.image import INTERNAL_TOPICS
+from kafkalite.metadata.image import INTERNAL_TOPICS, has_partition
 from kafkalite.protocol import codes, messages
 from kafkalite.tasks import Task, all_done
 from kafkalite.transactions.machine import AddRequest
@@ -45,18 +45,18 @@ async def handle(
     """Answers once all transactions are on disk."""
     version = request.api_version
     if version < OF_BROKERS_SINCE:
-        topics = message.v3_and_below_topics
+        asked = await _partitions(context, message.v3_and_below_topics)
         found = await _add(
             (context, request),
             message.v3_and_below_transactional_id,
             message.v3_and_below_producer_id,
             message.v3_and_below_producer_epoch,
-            await _partitions(context, topics),
+            asked,
         )
         if version < FENCED_SINCE:
             for each in [each for each, code in found.items() if code == codes.PRODUCER_FENCED]:
                 found[each] = codes.INVALID_PRODUCER_EPOCH
-        return Response(results_by_topic_v3_and_below=await _topics(context, topics, found))
+        return Response(results_by_topic_v3_and_below=await _topics(context, asked, found))
     if request.is_internal:
         (transaction,) = message.transactions
         asked = await _partitions(context, transaction.topics)
@@ -67,16 +67,20 @@ async def handle(
     if not context.may(request, CLUSTER_ACTION, CLUSTER):
         return Response(error_code=codes.CLUSTER_AUTHORIZATION_FAILED)
     response = Response()
-    begun: list[Task[dict[TopicPartition, int]]] = []
+    begun: list[tuple[list[TopicPartition], Task[dict[TopicPartition, int]]]] = []
     async for transaction in context.tasks.sliced(message.transactions):
         asked = await _partitions(context, transaction.topics)
-        begun.append(context.tasks.start(_add_or_verify(context, transaction, asked, 0), request))
-    await all_done(begun)
-    for transaction, judged in zip(message.transactions, begun, strict=True):
+        judged = _add_or_verify(context, transaction, asked, 0)
+        begun.append((asked, context.tasks.start(judged, request)))
+    await all_done([judging for _, judging in begun])
+    for transaction, (asked, judging) in zip(message.transactions, begun, strict=True):
+        found = judging.result()
+        # A partition that is named twice is verified once, and added as often as it is named.
+        rows = found if transaction.verify_only else asked
         response.results_by_transaction.append(
             Response.AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
-                topic_results=await _topics(context, transaction.topics, judged.result()),
+                topic_results=await _topics(context, rows, found),
             )
         )
     return response
@@ -96,21 +100,27 @@ async def _add(
     sliced = context.tasks.sliced
     topics = {topic async for topic, _ in sliced(asked)} - INTERNAL_TOPICS
     permitted = await context.permitted(request, WRITE, TOPIC, topics)
-    refused = {
-        each: codes.UNKNOWN_TOPIC_OR_PARTITION
-        if each[0] in permitted
-        else codes.TOPIC_AUTHORIZATION_FAILED
-        async for each in sliced(asked)
-        if each[0] not in permitted or not _is_there(context, *each)
-    }
-    if refused:
-        not_attempted = codes.OPERATION_NOT_ATTEMPTED
-        return {each: refused.get(each, not_attempted) async for each in sliced(asked)}
-    if not transactional_id:
-        return dict.fromkeys(asked, codes.INVALID_REQUEST)
+    if refused := await _refused(context, asked, permitted):
+        return refused
     add = AddRequest(producer_id, producer_epoch, frozenset(asked), 0)
     code = await context.transactions.add_partitions(transactional_id, add)
     return dict.fromkeys(asked, code)
+
+
+async def _refused(
+    context: Context, asked: Sequence[TopicPartition], topics: Container[str]
+) -> dict[TopicPartition, int]:
+    """A code for each partition if some are not there, or not of the topics; else none."""
+    sliced = context.tasks.sliced
+    refused = {
+        each: codes.UNKNOWN_TOPIC_OR_PARTITION
+        if each[0] in topics
+        else codes.TOPIC_AUTHORIZATION_FAILED
+        async for each in sliced(asked)
+        if each[0] not in topics or not has_partition(context.image, *each)
+    }
+    not_attempted = codes.OPERATION_NOT_ATTEMPTED
+    return refused and {each: refused.get(each, not_attempted) async for each in sliced(asked)}
 
 
 async def _add_or_verify(
@@ -118,6 +128,8 @@ async def _add_or_verify(
 ) -> dict[TopicPartition, int]:
     """As a broker asks for its client."""
     transactional_id = transaction.transactional_id
+    if refused := await _refused(context, asked, {topic for topic, _ in asked}):
+        return refused
     add = AddRequest(
         transaction.producer_id,
         transaction.producer_epoch,
@@ -130,11 +142,6 @@ async def _add_or_verify(
     return dict.fromkeys(asked, code)
 
 
-def _is_there(context: Context, topic: str, partition: int) -> bool:
-    image = context.image.topics.get(topic)
-    return image is not None and 0 <= partition < len(image.partitions)
-
-
 async def _partitions(context: Context, topics: Sequence[Any]) -> list[TopicPartition]:
     sliced = context.tasks.sliced
     return [
@@ -145,18 +152,12 @@ async def _partitions(context: Context, topics: Sequence[Any]) -> list[TopicPart
 
 
 async def _topics(
-    context: Context, topics: Sequence[Any], found: dict[TopicPartition, int]
+    context: Context, asked: Iterable[TopicPartition], found: Mapping[TopicPartition, int]
 ) -> list[Any]:
     kind = Response.AddPartitionsToTxnTopicResult
     row = kind.AddPartitionsToTxnPartitionResult
-    sliced = context.tasks.sliced
-    return [
-        kind(
-            name=each.name,
-            results_by_partition=[
-                row(partition_index=index, partition_error_code=found[each.name, index])
-                async for index in sliced(each.partitions)
-            ],
-        )
-        async for each in sliced(topics)
-    ]
+    topics: dict[str, list[Any]] = {}
+    async for topic, index in context.tasks.sliced(asked):
+        rows = topics.setdefault(topic, [])
+        rows.append(row(partition_index=index, partition_error_code=found[topic, index]))
+    return [kind(name=topic, results_by_partition=rows) for topic, rows in topics.items()]

@@ -6,18 +6,23 @@ offsets that it commits hold then.
 
 Refusals, per partition: CLUSTER_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_OR_PARTITION;
 NOT_LEADER_OR_FOLLOWER, also while groups are loaded; INVALID_PRODUCER_EPOCH,
-TRANSACTION_COORDINATOR_FENCED for markers of the past; KAFKA_STORAGE_ERROR.
+TRANSACTION_COORDINATOR_FENCED for markers of the past; KAFKA_STORAGE_ERROR; UNKNOWN_SERVER_ERROR
+for a producer id, an epoch or a version of -1.
 
 Version notes: v2 tells the version of the transaction, by which its epoch is judged (KIP-1228).
 """
 
+from collections.abc import Sequence
+
 from kafkalite import _native
 from kafkalite.access import ALTER, CLUSTER, CLUSTER_ACTION
 from kafkalite.context import Context
+from kafkalite.coordinator.machine import Producer
+from kafkalite.metadata.image import has_partition
 from kafkalite.protocol import codes, messages
 from kafkalite.tasks import Task, all_done
 from kafkalite.transactions.markers import marker_of
-from kafkalite.transactions.states import TopicPartition
+from kafkalite.transactions.states import NO_ID, TopicPartition
 
 NAME = "WriteTxnMarkers"
 WAITS_FOR_OTHERS = True
@@ -49,7 +54,7 @@ async def handle(
             async for index in sliced(each.partition_indexes)
         ]
         if is_permitted:
-            writing = context.transactions.writer.write(producer, dict.fromkeys(asked))
+            writing = _write(context, producer, asked)
             begun.append(context.tasks.start(writing, request))
     await all_done(begun)
     for place, marker in enumerate(message.markers):
@@ -64,5 +69,20 @@ async def handle(
                 async for index in sliced(each.partition_indexes)
             ]
             result.topics.append(topic_kind(name=each.name, partitions=rows))
-        response.markers.append(result)
+        if any(each.partitions for each in result.topics):
+            response.markers.append(result)
     return response
+
+
+async def _write(
+    context: Context, producer: Producer, asked: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """A code for each partition."""
+    sliced = context.tasks.sliced
+    there = {each async for each in sliced(asked) if has_partition(context.image, *each)}
+    if there and NO_ID in (producer.producer_id, producer.producer_epoch):
+        return dict.fromkeys(asked, codes.UNKNOWN_SERVER_ERROR)  # Kafka makes no such batch
+    if producer.marker is not None and producer.marker.transaction_version == NO_ID:
+        missing, refused = codes.UNKNOWN_TOPIC_OR_PARTITION, codes.UNKNOWN_SERVER_ERROR
+        return {each: refused if each in there else missing async for each in sliced(asked)}
+    return await context.transactions.writer.write(producer, dict.fromkeys(asked))

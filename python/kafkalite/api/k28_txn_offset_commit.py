@@ -38,6 +38,9 @@ MEMBERS_SINCE: Final = 3
 ABORTABLE_SINCE: Final = 4
 ADDS_SINCE: Final = 5
 
+NO_TOPIC_ID: Final = bytes(16)
+"""Kafka notes the topic's id with offsets of OffsetCommit only."""
+
 OFFSETS_AT_ONCE: Final = 1_000
 """So many are written in one step, which takes some milliseconds."""
 
@@ -74,7 +77,7 @@ async def handle(
             offset, leader_epoch = each.committed_offset, each.committed_leader_epoch
             metadata = each.committed_metadata or ""
             taken.append(
-                OffsetToCommit(topic.name, topic.id, index, offset, leader_epoch, metadata)
+                OffsetToCommit(topic.name, NO_TOPIC_ID, index, offset, leader_epoch, metadata)
             )
         judged.append((asked.name, topic is not None, rows))
     results = await _commit(context, version, message, taken) if taken else []

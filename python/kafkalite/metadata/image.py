@@ -140,6 +140,12 @@ class Image(NamedTuple):
     last_timestamp: int = 0
 
 
+def has_partition(image: Image, topic: str, partition: int) -> bool:
+    """The partition is there."""
+    found = image.topics.get(topic)
+    return found is not None and 0 <= partition < len(found.partitions)
+
+
 def alive_brokers(image: Image) -> list[BrokerImage]:
     """The brokers that clients are told of, by their ids: those that are not fenced."""
     return [

@@ -159,6 +159,8 @@ class TransactionCoordinator:
         return code
 
     async def _add(self, transactional_id: str, request: AddRequest) -> int:
+        if not transactional_id:
+            return codes.INVALID_REQUEST
         shard, code = self.runtime.find_to_write(transactional_id)
         if shard is None:
             return code
@@ -172,6 +174,8 @@ class TransactionCoordinator:
         self, transactional_id: str, request: AddRequest
     ) -> dict[TopicPartition, int]:
         """AddPartitionsToTxn that only verifies."""
+        if not transactional_id:
+            return dict.fromkeys(request.partitions, codes.INVALID_REQUEST)
         shard, code = self.runtime.find(transactional_id)
         if shard is None:
             return dict.fromkeys(request.partitions, code)

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from kafkalite import _native
 from kafkalite.coordinator.machine import Marker, Producer
 from kafkalite.errors import KafkaliteError
-from kafkalite.metadata.image import OFFSETS_TOPIC
+from kafkalite.metadata.image import OFFSETS_TOPIC, has_partition
 from kafkalite.protocol import codes
 from kafkalite.tasks import Future, Task, all_done
 from kafkalite.transactions.host import TransactionHost
@@ -170,8 +170,7 @@ class MarkerWriter:
     def _begin_write(self, producer: Producer, place: TopicPartition, written: Future[int]) -> None:
         topic, partition = place
         context = self._context
-        image = context.image.topics.get(topic)
-        if image is None or not 0 <= partition < len(image.partitions):
+        if not has_partition(context.image, topic, partition):
             written.set(codes.UNKNOWN_TOPIC_OR_PARTITION)
             return
         if topic == OFFSETS_TOPIC:

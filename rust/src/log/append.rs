@@ -502,6 +502,7 @@ impl<'a, 'r> Appending<'a, 'r> {
         for &request in staged {
             let transaction_version = self.requests[request].transaction_version;
             let batches = judged[request].iter().flat_map(|good| good.batches.iter());
+            let batches = batches.filter(|batch| batch.header.has_producer_id());
             for batch in batches.filter(|batch| batch.header.is_transactional()) {
                 let verifications = &self.log.verifications;
                 verifications.note_written(&batch.header, transaction_version);

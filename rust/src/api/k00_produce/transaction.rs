@@ -61,6 +61,9 @@ impl Transaction {
         let Some((producer_id, producer_epoch, _)) = producer_of(records) else {
             return true;
         };
+        if producer_id < 0 {
+            return true; // of no producer, and so of no transaction
+        }
         let known = transaction.get_or_insert_with(|| Transaction {
             transactional_id: transactional_id.unwrap_or_default().into(),
             producer_id,

@@ -217,7 +217,7 @@ impl ProducerState {
         guard: u64,
         verifications: &Verifications,
     ) -> Result<()> {
-        if !header.is_transactional() || header.is_control() {
+        if !header.is_transactional() || header.is_control() || !header.has_producer_id() {
             return Ok(());
         }
         let known = pending.producers.get(&header.producer_id);
