@@ -1,4 +1,4 @@
-"""Requests and groups at random, to kafkalite and to Apache Kafka: equal answers.
+"""Requests, groups and transactions at random, to kafkalite and to Apache Kafka: equal answers.
 
 A few seeds in `make test`; the long tests go on from another one for a while:
 
@@ -20,14 +20,17 @@ from typing import Any
 import pytest
 
 import kafkalite
+from differential import random_transactions
 from differential.cases.groups import COORDINATORS
 from differential.differences import DIFFERENCES
 from differential.group_player import Difference, Found, Player, first_difference
 from differential.random_groups import Turn, story
 from differential.random_requests import Step, last, sequence, started_again
+from differential.random_transactions import Act
 from differential.runner import Runner, compare
 from differential.script import Case, appears, create
 from differential.shortest import shortest
+from differential.transaction_player import TransactionPlayer, difference_of_transactions
 from oracle.broker import DEFAULTS, KafkaBroker
 from oracle.tools import KafkaTools
 
@@ -36,7 +39,7 @@ pytestmark = pytest.mark.oracle
 CONTROLLER = ("process.roles", "controller.listener.names")
 OURS = {key: value for key, value in DEFAULTS.items() if key not in CONTROLLER}
 TOPIC = "at-random"
-REQUESTS, TURNS = 40, 25
+REQUESTS, TURNS, ACTS = 40, 25, 25
 RESTARTED = 8
 START_OFFSETS_NOTED = (
     "log.flush.offset.checkpoint.interval.ms",
@@ -80,6 +83,17 @@ def test_requests_at_random_are_answered_as_by_kafka(brokers: Brokers, seed: int
 @pytest.mark.parametrize("seed", [*range(1, 9), 60_019])
 def test_groups_at_random_go_as_in_kafka(brokers: Brokers, seed: int) -> None:
     check_groups(brokers, seed)
+
+
+@pytest.mark.parametrize("seed", range(1, 61))
+def test_transactions_at_random_go_as_in_kafka(brokers: Brokers, seed: int) -> None:
+    check_transactions(brokers, seed)
+
+
+@pytest.mark.long
+@LONG
+def test_many_transactions_at_random_go_as_in_kafka(brokers: Brokers) -> None:
+    go_on(lambda seed: check_transactions(brokers, seed))
 
 
 @pytest.mark.long
@@ -211,6 +225,23 @@ def check_groups(brokers: Brokers, seed: int) -> None:
     if reduced:
         shown = [*told.clients.values(), *reduced[0]]
         pytest.fail(report(seed, shown, reduced[1]))
+
+
+def check_transactions(brokers: Brokers, seed: int) -> None:
+    """Fails with the shortest part of the story that differs."""
+    told = random_transactions.story(seed, ACTS)
+
+    def played(acts: Sequence[Act]) -> Difference | None:
+        world = brokers.world()
+        seen = [
+            TransactionPlayer(each, told.clients, world).play(acts)
+            for each in (brokers.ours, brokers.theirs)
+        ]
+        return difference_of_transactions(*seen)
+
+    reduced = reduce(seed, told.acts, played)
+    if reduced:
+        pytest.fail(report(seed, [*told.clients.values(), *reduced[0]], reduced[1]))
 
 
 def play_requests(brokers: Brokers, world: str, steps: Sequence[Step]) -> Difference | None:
