@@ -25,6 +25,7 @@ mod log_directory;
 mod look_up;
 mod memory_storage;
 mod node;
+mod outbound;
 mod plain_reader;
 mod producers;
 mod random;

@@ -1,0 +1,171 @@
+"""The life of a broker towards its controllers, under a scripted one."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalite.metadata.image import Endpoint
+from kafkalite.protocol import codes, messages
+from kafkalite.replication.lifecycle import (
+    NOT_REGISTERED,
+    RECOVERY,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    STOPPING,
+    Identity,
+    Lifecycle,
+    LifecycleError,
+)
+
+HEARTBEAT_MS, REGISTRATION_MS = 2_000, 60_000
+IDENTITY = Identity(
+    node_id=7,
+    cluster_id="cluster",
+    incarnation_id=b"i" * 16,
+    endpoints=(Endpoint("PLAINTEXT", "here", 9092, 0),),
+    features=(("metadata.version", 25, 30),),
+    rack="r",
+    directories=(b"b" * 16, b"a" * 16),
+    previous_epoch=5,
+)
+
+
+class Controller:
+    """What a controller knows of the broker."""
+
+    def __init__(self) -> None:
+        self.epoch = 100
+        self.is_fenced = True
+        self.is_caught_up = False
+        self.may_shut_down = False
+
+    def answer(self, request: Any) -> Any:
+        if request._name == "BrokerRegistrationRequest":
+            return messages.BrokerRegistrationResponse(broker_epoch=self.epoch)
+        assert request.broker_epoch == self.epoch
+        if self.is_caught_up and not request.want_fence and not request.want_shut_down:
+            self.is_fenced = False
+        if request.want_shut_down and self.may_shut_down:
+            self.is_fenced = True
+        return messages.BrokerHeartbeatResponse(
+            is_caught_up=self.is_caught_up,
+            is_fenced=self.is_fenced,
+            should_shut_down=request.want_shut_down and self.may_shut_down,
+        )
+
+
+def new_lifecycle() -> Lifecycle:
+    return Lifecycle(IDENTITY, HEARTBEAT_MS, REGISTRATION_MS, now_ms=0)
+
+
+def step(lifecycle: Lifecycle, controller: Controller) -> int:
+    return lifecycle.on_answer(controller.answer(lifecycle.ask(42)), 0)
+
+
+def test_a_broker_is_registered_caught_up_and_unfenced_in_this_order() -> None:
+    lifecycle, controller = new_lifecycle(), Controller()
+    request = lifecycle.ask(-1)
+    assert request.log_dirs == [b"a" * 16, b"b" * 16]
+    assert request.previous_broker_epoch == 5
+    assert step(lifecycle, controller) == 0
+    assert (lifecycle.state, lifecycle.epoch) == (STARTING, 100)
+    heartbeat = lifecycle.ask(42)
+    assert heartbeat.current_metadata_offset == 42
+    assert heartbeat.want_fence
+    assert heartbeat.cordoned_log_dirs is None
+    assert step(lifecycle, controller) < 100
+    controller.is_caught_up = True
+    step(lifecycle, controller)
+    assert lifecycle.state == RECOVERY
+    assert step(lifecycle, controller) == HEARTBEAT_MS
+    lifecycle.set_ready()
+    assert not lifecycle.ask(43).want_fence
+    assert step(lifecycle, controller) == HEARTBEAT_MS
+    assert lifecycle.state == RUNNING
+    lifecycle.begin_stop()
+    assert step(lifecycle, controller) < 100
+    assert lifecycle.state == STOPPING
+    controller.may_shut_down = True
+    step(lifecycle, controller)
+    assert lifecycle.state == STOPPED
+
+
+def test_the_session_of_the_last_process_is_waited_for_and_then_given_up() -> None:
+    lifecycle = new_lifecycle()
+    refusal = messages.BrokerRegistrationResponse(error_code=codes.DUPLICATE_BROKER_REGISTRATION)
+    assert lifecycle.on_answer(refusal, REGISTRATION_MS - 1) == 250
+    assert "broker.session.timeout.ms" in lifecycle.waiting_for
+    with pytest.raises(LifecycleError, match=r"initial\.broker.registration\.timeout\.ms"):
+        lifecycle.on_answer(refusal, REGISTRATION_MS)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [codes.INCONSISTENT_CLUSTER_ID, codes.UNSUPPORTED_VERSION, codes.INVALID_REGISTRATION],
+)
+def test_a_registration_that_can_never_be_taken_ends_the_start(code: int) -> None:
+    with pytest.raises(LifecycleError):
+        new_lifecycle().on_answer(messages.BrokerRegistrationResponse(error_code=code), 0)
+
+
+def test_a_stale_epoch_ends_the_broker() -> None:
+    lifecycle, controller = new_lifecycle(), Controller()
+    step(lifecycle, controller)
+    with pytest.raises(LifecycleError, match="another process"):
+        lifecycle.on_answer(
+            messages.BrokerHeartbeatResponse(error_code=codes.STALE_BROKER_EPOCH), 0
+        )
+
+
+def test_a_pause_that_had_it_fenced_does_not_register_it_again() -> None:
+    lifecycle, controller = new_lifecycle(), Controller()
+    controller.is_caught_up = True
+    lifecycle.set_ready()
+    for _ in range(4):
+        step(lifecycle, controller)
+    assert lifecycle.state == RUNNING
+    controller.is_fenced = True
+    step(lifecycle, controller)
+    assert not lifecycle.is_fenced
+    assert lifecycle.epoch == 100
+
+
+@given(
+    st.lists(
+        st.sampled_from(("step", "step", "lose", "refuse", "catch up", "ready", "stop", "let go"))
+    )
+)
+def test_whatever_happens_states_follow_each_other_and_the_end_comes(events: list[str]) -> None:
+    order = [NOT_REGISTERED, STARTING, RECOVERY, RUNNING, STOPPING, STOPPED]
+    lifecycle, controller = new_lifecycle(), Controller()
+    is_ready = False
+    for event in events:
+        before = lifecycle.state
+        match event:
+            case "step" if before != STOPPED:
+                assert 0 <= step(lifecycle, controller) <= HEARTBEAT_MS
+            case "lose":
+                assert lifecycle.on_failure("lost", 0) == 250
+            case "refuse" if before != NOT_REGISTERED:
+                told = messages.BrokerHeartbeatResponse(error_code=codes.NOT_CONTROLLER)
+                assert lifecycle.on_answer(told, 0) == 250
+                assert lifecycle.state == before
+            case "catch up":
+                controller.is_caught_up = True
+            case "ready":
+                is_ready = True
+                lifecycle.set_ready()
+            case "stop":
+                lifecycle.begin_stop()
+            case "let go":
+                controller.may_shut_down = True
+        assert order.index(lifecycle.state) >= order.index(before)
+        assert lifecycle.state != RUNNING or is_ready
+    lifecycle.begin_stop()
+    controller.may_shut_down = True
+    if lifecycle.state != STOPPED:
+        step(lifecycle, controller)
+    assert lifecycle.state == STOPPED
