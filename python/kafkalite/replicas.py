@@ -32,6 +32,8 @@ class Replicas:
             return codes.UNKNOWN_TOPIC_OR_PARTITION  # it is not there yet
         if known is None or not 0 <= partition < len(known.partitions):
             return codes.UNKNOWN_TOPIC_OR_PARTITION
+        if self._cluster.node_id not in known.partitions[partition].replicas:
+            return codes.NOT_LEADER_OR_FOLLOWER
         return codes.KAFKA_STORAGE_ERROR  # its log directory is offline since the start
 
     def is_offline(self, topic: str, partition: int) -> bool:

@@ -23,7 +23,9 @@ READY_S = 60
 STOP_S = 60
 
 
-def new_controller(tools: KafkaTools, folder: Path) -> KafkaBroker:
+def new_controller(
+    tools: KafkaTools, folder: Path, features: Mapping[str, int] = SERVED_FEATURES
+) -> KafkaBroker:
     """One that is the whole quorum, with short timings. It is not started."""
     return KafkaBroker(
         tools,
@@ -38,7 +40,7 @@ def new_controller(tools: KafkaTools, folder: Path) -> KafkaBroker:
             "controller.quorum.append.linger.ms": "0",
             "metadata.log.max.record.bytes.between.snapshots": "2000",
         },
-        features=SERVED_FEATURES,
+        features=features,
     )
 
 

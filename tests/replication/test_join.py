@@ -1,5 +1,7 @@
 """Three brokers of kafkalite join a controller of Apache Kafka's."""
 
+import base64
+import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,9 +10,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from kafkalite.metadata import reading
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools, ToolResult
-from replication.nodes import SESSION_MS, Node, wait_until
+from replication.nodes import SESSION_MS, Node, new_controller, wait_until
 
 Tool = Callable[..., ToolResult]
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -47,10 +50,13 @@ def has(node: Node, topic: str, count: int) -> bool:
     return topic in found and len(found[topic].partitions) == count
 
 
-def produce(node: Node, topic: str, partition: int, values: Sequence[str]) -> list[int]:
+def produce(
+    node: Node, topic: str, partition: int, values: Sequence[str], *, is_idempotent: bool = True
+) -> list[int]:
     """The offsets of the records, acks=all."""
     offsets: list[int] = []
-    producer = Producer({"bootstrap.servers": node.address, "enable.idempotence": True})
+    settings = {"bootstrap.servers": node.address, "enable.idempotence": is_idempotent}
+    producer = Producer({**settings, "acks": "all"})
 
     def delivered(error: object, message: object) -> None:
         assert error is None, error
@@ -146,8 +152,11 @@ def test_brokers_serve_while_the_controller_is_away(
     one, two, _ = three_nodes
     make(tool, three_nodes, "headless")
     kafka_controller.kill()
-    assert produce(two, "headless", 0, ["without"]) == [0]
-    kafka_controller.start()
+    try:
+        # Not an idempotent one, since a block of producer ids is the controller's to give.
+        assert produce(two, "headless", 0, ["without"], is_idempotent=False) == [0]
+    finally:
+        kafka_controller.start()
     wait_until(lambda: alive(one) == {1, 2, 3})
     make(tool, three_nodes, "after-it")
     assert produce(two, "after-it", 0, ["with"]) == [0]
@@ -185,3 +194,80 @@ def test_a_broker_of_another_cluster_is_refused(
     meta.write_text("\n".join([*lines, "cluster.id=AAAAAAAAAAAAAAAAAAAAAQ", ""]))
     assert node.launch().exit_code() == 1
     assert "the controllers are of another cluster" in node.told()
+
+
+def test_replicas_go_to_one_of_several_directories(
+    tool: Tool, kafka_controller: KafkaBroker, three_nodes: list[Node], tmp_path: Path
+) -> None:
+    two_dirs = f"{tmp_path}/a,{tmp_path}/b"
+    with Node(4, tmp_path / "node", kafka_controller, **{"log.dirs": two_dirs}) as four:
+        wait_until(lambda: alive(three_nodes[0]) == {1, 2, 3, 4})
+        words = ("--create", "--topic", "placed", "--replica-assignment", "4,4,4,4")
+        tool(TOPICS, three_nodes[0], *words)
+        wait_until(lambda: has(four, "placed", 4))
+        for index in range(4):
+            assert produce(four, "placed", index, ["one"]) == [0]
+        assert [len([*(tmp_path / each).glob("placed-*")]) for each in "ab"] == [2, 2]
+        own = {directory_id(tmp_path / each) for each in "ab"}
+        log_dir = kafka_controller.log_dirs[0]
+
+        def told() -> set[bytes]:
+            topic = reading.read(log_dir).image.topics["placed"]
+            return {each.directories[0] for each in topic.partitions}
+
+        wait_until(lambda: told() == own)
+        assert four.stop() == 0
+        four.start()
+        wait_until(lambda: leaders(three_nodes[0], "placed") == [4, 4, 4, 4])
+        assert produce(four, "placed", 3, ["two"]) == [1]
+        tool(TOPICS, three_nodes[0], "--delete", "--topic", "placed")
+        assert four.stop() == 0
+    wait_until(lambda: alive(three_nodes[0]) == {1, 2, 3})
+
+
+def directory_id(path: Path) -> bytes:
+    lines = (path / "meta.properties").read_text().splitlines()
+    text = dict(line.split("=", 1) for line in lines if "=" in line)["directory.id"]
+    return base64.urlsafe_b64decode(text + "==")
+
+
+def test_groups_are_coordinated_by_whoever_leads_their_partition(
+    tool: Tool, three_nodes: list[Node]
+) -> None:
+    make(tool, three_nodes, "read", 1)
+    assert produce(three_nodes[0], "read", 0, ["a", "b"]) == [0, 1]
+    groups = [f"group-{number}" for number in range(5)]
+    for group in groups:
+        assert consume(three_nodes[1], "read", 2, group) == ["a", "b"]
+    tools = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+    listed = tool(tools, three_nodes[2], "--list").stdout.split()
+    assert set(groups) <= set(listed)
+    for node in three_nodes:
+        assert node.stop() == 0
+        node.start()
+    wait_until(lambda: alive(three_nodes[0]) == {1, 2, 3})
+    wait_until(lambda: leaders(three_nodes[0], "read")[0] > 0)
+    assert produce(three_nodes[0], "read", 0, ["c"]) == [2]
+    for group in groups:
+        assert consume(three_nodes[1], "read", 1, group) == ["c"]
+
+
+def test_what_a_broker_does_not_lead_it_refuses(tool: Tool, three_nodes: list[Node]) -> None:
+    make(tool, three_nodes, "elsewhere", 3)
+    assert produce(three_nodes[0], "elsewhere", 0, ["x"]) == [0]
+    tools = "org.apache.kafka.tools.DeleteRecordsCommand"
+    wanted = {"topic": "elsewhere", "partition": 0, "offset": 1}
+    file = three_nodes[0].data.parent / "delete.json"
+    file.write_text(json.dumps({"partitions": [wanted], "version": 1}))
+    told = tool(tools, three_nodes[1], "--offset-json-file", str(file)).stdout
+    assert "low_watermark: 1" in told
+
+
+def test_a_cluster_of_features_that_are_not_served_is_refused(
+    kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    with new_controller(kafka_tools, tmp_path / "default", features={}) as controller:
+        node = Node(9, tmp_path / "node", controller)
+        assert node.launch().exit_code() == 1
+    assert "the cluster has group.version at level 1" in node.told()
+    assert "downgrade --feature group.version=0" in node.told()

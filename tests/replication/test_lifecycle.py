@@ -28,7 +28,7 @@ IDENTITY = Identity(
     endpoints=(Endpoint("PLAINTEXT", "here", 9092, 0),),
     features=(("metadata.version", 25, 30),),
     rack="r",
-    directories=(b"b" * 16, b"a" * 16),
+    directories=(("two", b"b" * 16), ("one", b"a" * 16)),
     previous_epoch=5,
 )
 

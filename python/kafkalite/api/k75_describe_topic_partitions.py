@@ -13,6 +13,8 @@ named: INVALID_REQUEST if the cursor's partition is negative or its topic is not
 UNKNOWN_SERVER_ERROR if one of the names is empty and there is no cursor.
 """
 
+from collections.abc import Collection
+
 from kafkalite import _native
 from kafkalite.access import DESCRIBE, TOPIC
 from kafkalite.context import Context
@@ -82,14 +84,17 @@ def _topic(context: Context, name: str, first: int, room: int) -> Topic:
     described.topic_id = topic.id
     described.is_internal = topic.is_internal
     has_offline = bool(context.replicas.offline_directories())
+    alive = set(context.cluster.broker_ids)
     has_elr = bool(context.image.features.get(ELR_VERSION))
     for each in topic.partitions[first : first + room]:
         is_offline = has_offline and context.replicas.is_offline(name, each.index)
-        described.partitions.append(_partition(each, is_offline=is_offline, has_elr=has_elr))
+        described.partitions.append(_partition(each, alive, is_offline=is_offline, has_elr=has_elr))
     return described
 
 
-def _partition(partition: PartitionImage, *, is_offline: bool, has_elr: bool) -> Partition:
+def _partition(
+    partition: PartitionImage, alive: Collection[int], *, is_offline: bool, has_elr: bool
+) -> Partition:
     if is_offline:
         # Since the start the metadata says so; not where the directory has failed since.
         partition = partition._replace(leader=NO_LEADER)
@@ -104,7 +109,7 @@ def _partition(partition: PartitionImage, *, is_offline: bool, has_elr: bool) ->
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=list(partition.elr),
         last_known_elr=list(partition.last_known_elr),
-        offline_replicas=list(partition.replicas) if is_offline else [],
+        offline_replicas=[each for each in partition.replicas if is_offline or each not in alive],
     )
 
 

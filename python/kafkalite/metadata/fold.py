@@ -103,6 +103,11 @@ class Fold:
         """The finalised levels, of records that no delta may have told yet."""
         return self._features
 
+    @property
+    def kept(self) -> dict[tuple[Any, ...], bytes]:
+        """What is only kept, of records that no delta may have told yet."""
+        return self._kept
+
     def replay(self, message: Any) -> None:
         """The next record. Raises CorruptFileError where it does not go with those before it."""
         name = message._name

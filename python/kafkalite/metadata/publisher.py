@@ -113,12 +113,16 @@ class Publisher:
     def publish_topics(self, image: Image, made: Mapping[str, TopicState]) -> None:
         """Has clients see topics, whose logs were made for the states `made`. Their configs may
         have changed meanwhile. Raises KafkaliteError."""
-        core = self._serving()
         states = self.states(image, [image.topics[name] for name in made])
-        core.publish(states)
+        self.publish_placed(states)
         for name, state in states.items():
             if state != made[name]:
-                core.set_configs(name, state.configs)
+                self._serving().set_configs(name, state.configs)
+
+    def publish_placed(self, states: Mapping[str, TopicState]) -> None:
+        """Has clients see topics whose logs were made for just these states. Raises
+        KafkaliteError."""
+        self._serving().publish(states)
 
     def publish(self, delta: MetadataDelta) -> None:
         """Has brokers, configurations and features hold that have changed. Those of new topics hold

@@ -53,7 +53,8 @@ class Identity(NamedTuple):
     features: tuple[tuple[str, int, int], ...]
     """Name, lowest and highest level."""
     rack: str | None
-    directories: tuple[bytes, ...]
+    directories: tuple[tuple[str, bytes], ...]
+    """Paths and ids."""
     previous_epoch: int
     """The epoch that a clean stop has left behind; -1 without one."""
 
@@ -182,6 +183,6 @@ class Lifecycle:
                 for name, low, high in own.features
             ],
             rack=own.rack,
-            log_dirs=sorted(own.directories),
+            log_dirs=sorted(each for _, each in own.directories),
             previous_broker_epoch=own.previous_epoch,
         )

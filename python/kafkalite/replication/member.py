@@ -28,6 +28,7 @@ from kafkalite.metadata.observer import Address, Observer
 from kafkalite.metadata.publisher import EngineConfigs, Publisher
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.replication.channels import WAKE_NUMBER, Channels
+from kafkalite.replication.directories import Directories
 from kafkalite.replication.forwarding import RemoteEngine
 from kafkalite.replication.lifecycle import (
     HEARTBEAT_VERSION,
@@ -54,11 +55,20 @@ RANGES: Final = {
 """Levels of features at which all that brokers of a cluster do works here. Of the others only
 level 0, at which a feature is not there, can be served yet."""
 
+UNSERVED: Final = {
+    "acl": "ACLs",
+    "scram": "SCRAM credentials",
+    "token": "delegation tokens",
+    "quota": "client quotas",
+}
+"""Kinds of records (`Fold`) that a cluster with this broker must not hold."""
+
 TURN_MS: Final = 100
 WAITING_TOLD_MS: Final = 5_000
 HEARTBEAT_TIMEOUT_MS: Final = 4_500
 """Half of the usual `broker.session.timeout.ms`."""
-LEADER_RETRY_MS: Final = 100
+ASSIGN_VERSION: Final = 0
+ASSIGN_RETRY_MS: Final = 1_000
 LEAVE_WAIT_S: Final = 60.0
 """Of a controlled shutdown, which ends when partitions are led elsewhere."""
 NAMED_MAX: Final = 10
@@ -87,6 +97,9 @@ class Member:
         """The metadata that is in force here."""
         self.cluster = Cluster(identity.node_id, self)
         self.engine = RemoteEngine(self)
+        self._directories = Directories(identity.node_id)
+        self._directory_ids = dict(identity.directories)
+        self._assign_timer: Timer | None = None
         self.node_id = identity.node_id
         self._log = log
         self._stop_signals: Collection[signal.Signals] = ()
@@ -166,6 +179,8 @@ class Member:
     def serve(self, core: _native.BrokerCore, listener_names: Sequence[str]) -> None:
         """From now on changes are published to `core`, which has loaded the topics."""
         self._core = core
+        for topic_id, index, directory in core.moved:
+            self._directories.found(topic_id, index, directory)
         self.publisher.serve(
             core.topics,
             self.image,
@@ -213,7 +228,7 @@ class Member:
         self.engine.serve(thread)
         self.publisher.change_logs_by(thread.logs)
         self.channels.wake_by(thread.core.requests)
-        self.timers.call_at(self.now_ms(), self._publish_if_due)
+        self.timers.call_at(self.now_ms(), self._begin_publishing)
 
     def _forwarded(self, request: _native.Request) -> Coroutine[Any, Any, None] | None:
         if self._context is None or not self.engine.is_forwarded(request):
@@ -283,7 +298,7 @@ class Member:
             self._on_beat("no controller is known that is active")
             return
         offset = self.observer.replay.offset if self._core is None else self.image.last_offset
-        message = self.lifecycle.ask(offset)
+        message = self.lifecycle.ask(offset, self._offline_directories())
         is_new = self.lifecycle.state == NOT_REGISTERED
         version = REGISTRATION_VERSION if is_new else HEARTBEAT_VERSION
         self.channels.send(
@@ -307,6 +322,10 @@ class Member:
         if lifecycle.state == STOPPED:
             delay_ms = 0
         self._beat_timer = self.timers.call_at(now_ms + delay_ms, self._beat)
+
+    def _offline_directories(self) -> list[bytes]:
+        paths = [] if self._core is None else self._core.offline_log_dirs()
+        return [self._directory_ids[each] for each in paths if each in self._directory_ids]
 
     def _fail(self, error: KafkaliteError) -> None:
         self._failure = error
@@ -333,6 +352,12 @@ class Member:
                     f"{high}: kafka-features.sh --bootstrap-controller HOST:PORT "
                     f"{'up' if level < low else 'down'}grade {option}"
                 )
+        unserved = {UNSERVED[kind] for kind, *_ in replay.fold.kept if kind in UNSERVED}
+        if unserved:
+            raise KafkaliteError(
+                f"the cluster has {' and '.join(sorted(unserved))}, which this broker would not "
+                "enforce: remove them first"
+            )
 
     # --- publishing -------------------------------------------------------------------------------
 
@@ -344,6 +369,26 @@ class Member:
             self._snapshots_loaded = self.observer.snapshots_loaded
             return difference(self.image, delta.image)
         return delta
+
+    def _begin_publishing(self) -> None:
+        """The control thread runs: first what the logs of the start have left open."""
+        if self._context is not None:
+            self._context.tasks.start(self._place_unassigned())
+
+    async def _place_unassigned(self) -> None:
+        self._is_publishing = True
+        is_unassigned = self._directories.is_unassigned
+        topics = [
+            each for each in self.image.topics.values() if any(map(is_unassigned, each.partitions))
+        ]
+        try:
+            if topics:
+                await self._show(topics, ())
+        except KafkaliteError as error:
+            self._fail(error)
+        self._is_publishing = False
+        self._assign()
+        self._publish_if_due()
 
     def _publish_if_due(self) -> None:
         context = self._context
@@ -367,18 +412,49 @@ class Member:
         publisher = self.publisher
         gone = [each.name for each in delta.deleted_topics]
         if gone:
+            self._directories.forget(delta.deleted_topics)
             await publisher.delete_topics(gone)
             context.on_topics_deleted(gone)
         publisher.publish(delta)
         if not delta.changed_topics:
             return
         self._tell_unserved(delta.changed_topics)
-        states = publisher.states(image, delta.changed_topics)
-        new = [name for name in states if name not in delta.before.topics or name in gone]
-        with self.lock.changing(new, are_new=True):
-            await publisher.make_logs(states)
-            publisher.publish_topics(image, states)
+        new = {each.name for each in delta.changed_topics if each.name not in delta.before.topics}
+        await self._show(delta.changed_topics, new | set(gone) & set(image.topics))
         context.on_topics_changed(delta.changed_topics)
+
+    async def _show(self, topics: Sequence[TopicImage], new: Collection[str]) -> None:
+        """Has clients see topics, once the logs are made that they lack here."""
+        states = self.publisher.states(self.image, topics)
+        with self.lock.changing(new, are_new=True):
+            placed = self._directories.placed(states, self.publisher.place)
+            await self.publisher.make_logs(placed)
+            self.publisher.publish_placed(placed)
+        self._assign()
+
+    def _assign(self) -> None:
+        """Tells the controller which directories were chosen, unless that is under way."""
+        if self._assign_timer is None:
+            self._assign_timer = self.timers.call_at(self.now_ms(), self._ask_to_assign)
+
+    def _ask_to_assign(self) -> None:
+        request = self._directories.request(self.broker_epoch)
+        if request is None:
+            self._assign_timer = None
+            return
+        self._assign_timer = self.timers.call_at(
+            self.now_ms() + ASSIGN_RETRY_MS, self._ask_to_assign
+        )
+        if self.controller_address is not None:
+            # What was taken comes back as metadata; what was not is asked for again.
+            self.channels.send(
+                "directories",
+                self.controller_address,
+                request,
+                ASSIGN_VERSION,
+                ASSIGN_RETRY_MS,
+                lambda _answer: None,
+            )
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Returns once `is_so()` after a change of the metadata has come into force."""

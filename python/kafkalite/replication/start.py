@@ -30,7 +30,7 @@ def join(
         endpoints=endpoints,
         features=tuple((name, low, high) for name, (low, high) in RANGES.items()),
         rack=config["broker.rack"] or None,
-        directories=tuple(each[1] for each in directories),
+        directories=tuple((str(each[0]), each[1]) for each in directories),
         previous_epoch=_previous_epoch(directories),
     )
     member = Member(

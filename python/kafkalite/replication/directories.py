@@ -1,0 +1,94 @@
+"""The log directories of this broker's replicas, where the controller has left the choice to it.
+
+A broker with one directory is given that one. One with several is given UNASSIGNED_DIRECTORY for
+each new replica: it chooses, and tells the controller by AssignReplicasToDirs (73), again and again
+until the metadata says so, too. Pure. Kafka: `AssignmentsManager`, `ReplicaManager`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from kafkalite.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage, TopicImage
+from kafkalite.metadata.publisher import TopicState
+from kafkalite.protocol import messages
+
+ASSIGNMENTS_MAX: Final = 2_250
+"""Of a request (`AssignReplicasToDirsRequest.MAX_ASSIGNMENTS_PER_REQUEST`)."""
+
+Replica = tuple[bytes, int]
+"""The id of a topic, and the index of a partition."""
+
+
+class Directories:
+    """Where replicas lie of which the metadata does not say so yet."""
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._chosen: dict[Replica, bytes] = {}
+
+    def is_unassigned(self, partition: PartitionImage) -> bool:
+        """Says that this broker is to choose the directory of its replica."""
+        mine = self._node_id in partition.replicas
+        return mine and partition.directory_of(self._node_id) == UNASSIGNED_DIRECTORY
+
+    def found(self, topic_id: bytes, index: int, directory: bytes) -> None:
+        """A log lies in another directory than the metadata says."""
+        self._chosen[topic_id, index] = directory
+
+    def placed(
+        self, states: Mapping[str, TopicState], place: Callable[[int], Sequence[bytes]]
+    ) -> dict[str, TopicState]:
+        """The states with a directory for each replica of this broker; `place(count)` chooses."""
+        missing = [
+            (state.id, each.index)
+            for state in states.values()
+            for each in state.partitions
+            if self.is_unassigned(each) and (state.id, each.index) not in self._chosen
+        ]
+        if missing:
+            self._chosen.update(zip(missing, place(len(missing)), strict=True))
+        placed = {}
+        for name, state in states.items():
+            partitions = tuple(self._placed(state.id, each) for each in state.partitions)
+            placed[name] = state._replace(partitions=partitions)
+        return placed
+
+    def _placed(self, topic_id: bytes, partition: PartitionImage) -> PartitionImage:
+        replica = topic_id, partition.index
+        if self._node_id not in partition.replicas:
+            return partition
+        told = partition.directory_of(self._node_id)
+        chosen = self._chosen.get(replica)
+        if told == chosen:
+            del self._chosen[replica]
+            return partition
+        if chosen is None:
+            return partition
+        at = partition.replicas.index(self._node_id)
+        known = [*partition.directories]
+        known += [UNASSIGNED_DIRECTORY] * (len(partition.replicas) - len(known))
+        known[at] = chosen
+        return partition._replace(directories=tuple(known))
+
+    def forget(self, topics: Sequence[TopicImage]) -> None:
+        """Topics are gone."""
+        gone = {each.id for each in topics}
+        self._chosen = {key: at for key, at in self._chosen.items() if key[0] not in gone}
+
+    def request(self, epoch: int) -> Any:
+        """What the controller is to be told; None where it knows all."""
+        kind = messages.AssignReplicasToDirsRequest
+        topics: dict[tuple[bytes, bytes], list[int]] = {}
+        for (topic_id, index), directory in list(self._chosen.items())[:ASSIGNMENTS_MAX]:
+            topics.setdefault((directory, topic_id), []).append(index)
+        if not topics:
+            return None
+        data, part = kind.DirectoryData, kind.DirectoryData.TopicData.PartitionData
+        directories: dict[bytes, Any] = {}
+        for (directory, topic_id), indexes in topics.items():
+            found = directories.setdefault(directory, data(id=directory))
+            partitions = [part(partition_index=each) for each in indexes]
+            found.topics.append(data.TopicData(topic_id=topic_id, partitions=partitions))
+        return kind(
+            broker_id=self._node_id, broker_epoch=epoch, directories=list(directories.values())
+        )

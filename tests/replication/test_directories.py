@@ -1,0 +1,70 @@
+"""The choice of log directories for replicas, and what the controller is told of it."""
+
+from collections.abc import Sequence
+
+from kafkalite.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage
+from kafkalite.metadata.publisher import TopicState
+from kafkalite.replication.directories import ASSIGNMENTS_MAX, Directories
+
+TOPIC, ONE, TWO = b"t" * 16, b"1" * 16, b"2" * 16
+
+
+def state(*directories: bytes, broker: int = 7) -> TopicState:
+    partitions = [
+        PartitionImage(index, broker, 0, 0, (broker,), (broker,), directories=(directory,))
+        for index, directory in enumerate(directories)
+    ]
+    return TopicState(TOPIC, False, {}, tuple(partitions))
+
+
+def in_turns(count: int) -> Sequence[bytes]:
+    return [(ONE, TWO)[index % 2] for index in range(count)]
+
+
+def none_left(_count: int) -> Sequence[bytes]:
+    raise AssertionError("a directory is chosen twice")
+
+
+def chosen(placed: dict[str, TopicState]) -> list[bytes]:
+    return [each.directories[0] for each in placed["a"].partitions]
+
+
+def test_a_choice_holds_until_the_metadata_says_so() -> None:
+    directories = Directories(7)
+    unassigned = {"a": state(*[UNASSIGNED_DIRECTORY] * 3)}
+    assert chosen(directories.placed(unassigned, in_turns)) == [ONE, TWO, ONE]
+    assert chosen(directories.placed(unassigned, none_left)) == [ONE, TWO, ONE]
+    request = directories.request(5)
+    assert (request.broker_id, request.broker_epoch) == (7, 5)
+    told = {
+        each.id: [part.partition_index for part in each.topics[0].partitions]
+        for each in request.directories
+    }
+    assert told == {ONE: [0, 2], TWO: [1]}
+    assert chosen(directories.placed({"a": state(ONE, TWO, ONE)}, none_left)) == [ONE, TWO, ONE]
+    assert directories.request(5) is None
+
+
+def test_what_others_hold_or_the_controller_has_placed_stays() -> None:
+    directories = Directories(7)
+    elsewhere = {"a": state(UNASSIGNED_DIRECTORY, broker=8)}
+    assert directories.placed(elsewhere, none_left) == elsewhere
+    offline = {"a": state(b"x" * 16)}
+    assert directories.placed(offline, none_left) == offline
+    assert directories.request(5) is None
+
+
+def test_a_log_that_was_found_elsewhere_is_told() -> None:
+    directories = Directories(7)
+    directories.found(TOPIC, 0, TWO)
+    assert chosen(directories.placed({"a": state(ONE)}, none_left)) == [TWO]
+    assert directories.request(5) is not None
+
+
+def test_a_request_is_bounded() -> None:
+    directories = Directories(7)
+    count = ASSIGNMENTS_MAX + 1
+    directories.placed({"a": state(*[UNASSIGNED_DIRECTORY] * count)}, in_turns)
+    request = directories.request(5)
+    told = [part for each in request.directories for part in each.topics[0].partitions]
+    assert len(told) == ASSIGNMENTS_MAX
