@@ -54,6 +54,7 @@ CONFIG: Final = {
     "offsets.retention.minutes": 10_080,
     "offsets.retention.check.interval.ms": 400,
     "offset.metadata.max.bytes": 4_096,
+    "producer.id.expiration.ms": 86_400_000,
     "offsets.topic.compression.codec": 0,
     "offsets.topic.num.partitions": 2,
     "offsets.topic.segment.bytes": 1 << 20,
@@ -161,13 +162,14 @@ class Broker:
         self.world = world
         self.disk = disk
         self.config = CONFIG
+        self.serves_transactions = True
         self.timers = Timers()
         self.tasks = Tasks(self.timers, self._on_failed_task, lambda: 0)
         self.write_lock = WriteLock()
         self.image = SimpleNamespace(topics=disk.topics(), features={}, alike=AlikeNames())
         self.set_level(disk.level)
         self.core = self.controller = self.replicas = self.logs = self.background = self
-        self.log = self.requests = self
+        self.engine = self.log = self.requests = self
         self.held_bytes = 0
         self.is_dead = False
         self._turn_ms: int | None = None
