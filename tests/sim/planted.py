@@ -11,7 +11,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from kafkalite.coordinator.machine import Effect, Moment
-from kafkalite.groups.offsets import Offsets
+from kafkalite.groups.offsets import CommittedOffset, Offsets, OpenTransaction, Place
 from kafkalite.groups.verifications import Verifications as VerificationsOfOffsets
 from kafkalite.metadata.image import TRANSACTIONS_TOPIC
 from kafkalite.transactions import machine, states
@@ -117,12 +117,16 @@ def offsets_hold_after_abort() -> Planted:
 def older_offset_holds() -> Planted:
     """The later marker decides between two offsets, not the later record (KAFKA-5247)."""
 
-    def end_transaction(self: Offsets, producer_id: int, *, commit: bool) -> None:
-        for key, offset in self._take_open(producer_id).items():
-            if commit:
-                self.put(*key, offset)
+    known = Offsets._take_one
 
-    return patch.object(Offsets, "end_transaction", end_transaction)
+    def take_one(
+        self: Offsets, transaction: OpenTransaction, place: Place, offset: CommittedOffset
+    ) -> None:
+        known(self, transaction, place, offset)
+        if transaction.is_committed:
+            self.put(*place, offset)
+
+    return patch.object(Offsets, "_take_one", take_one)
 
 
 def forgotten_partitions() -> Planted:

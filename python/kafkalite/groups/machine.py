@@ -53,6 +53,8 @@ from kafkalite.protocol.java import java_length
 EXPIRY_STEP_GROUPS: Final = 100
 """Groups whose offsets are looked at before other work has its turn."""
 EXPIRY_PAUSE_MS: Final = 1
+TAKEN_EACH_TIME: Final = 2
+"""Offsets of transactions that have ended that are taken with each that is replayed."""
 
 PartitionOfTopic = tuple[str, int]
 """A topic, and the index of a partition."""
@@ -85,6 +87,7 @@ class GroupMachine:
     def replay(self, kind: int, key: Any, value: Any, offset: int, producer_id: int) -> None:
         """As `Machine.replay`."""
         if kind in records.OFFSET_COMMIT_KINDS:
+            self.offsets.take_ended(TAKEN_EACH_TIME)
             self._replay_offset(key, _needed(value), offset, producer_id)
         elif kind == records.GROUP_METADATA_KIND:
             if _needed(value) is None:
@@ -117,6 +120,9 @@ class GroupMachine:
 
     def on_loaded(self, moment: Moment, count_max: int) -> tuple[Sequence[Effect], bool]:
         """As `Machine.on_loaded`. Groups that have offsets only are there too."""
+        self.offsets.take_ended(count_max)
+        if self.offsets.has_ended:
+            return (), False
         if self._unready is None:
             names = dict.fromkeys([*self.groups, *self.offsets.group_ids()])
             self._unready = list(reversed(names))
@@ -137,8 +143,9 @@ class GroupMachine:
     def next_wake_ms(self) -> int | None:
         """As `Machine.next_wake_ms`."""
         wake_ms = self._deadlines.next_ms()
-        if wake_ms is None or (self._expiry_due_ms is not None and self._expiry_due_ms < wake_ms):
-            return self._expiry_due_ms
+        for due_ms in (self._expiry_due_ms, self.transactions.wake_ms):
+            if due_ms is not None and (wake_ms is None or due_ms < wake_ms):
+                wake_ms = due_ms
         return wake_ms
 
     def on_time(self, moment: Moment) -> Sequence[Effect]:
@@ -148,6 +155,9 @@ class GroupMachine:
         if group_id is not None:
             group = self.groups.get(group_id)
             return () if group is None else self._run(group, group.on_time(moment))
+        taking_ms = self.transactions.wake_ms
+        if taking_ms is not None and taking_ms <= moment.now_ms:
+            return self.transactions.take_ended(moment)
         if self._expiry_due_ms is not None and self._expiry_due_ms <= moment.now_ms:
             return self._expire(moment)
         return ()
@@ -203,7 +213,8 @@ class GroupMachine:
         """As `Machine.unload`."""
         groups, self.groups = self.groups, {}
         told = [effect for group in groups.values() for effect in group.unload()]
-        return [each for each in told if isinstance(each, Reply)]
+        replies = [each for each in told if isinstance(each, Reply)]
+        return [*replies, *self.transactions.unload()]
 
     # --- members ----------------------------------------------------------------------------------
 

@@ -5,8 +5,9 @@ that a power cut could take back. Offsets that were committed within a transacti
 for its marker.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kafkalite.groups.classic import ClassicGroup
 from kafkalite.groups.states import CONSUMER_PROTOCOL_TYPE, EMPTY, STABLE
@@ -33,6 +34,23 @@ Commit = tuple[str, int, CommittedOffset]
 GroupOffsets = dict[str, dict[int, CommittedOffset]]
 """Topic -> partition -> offset."""
 
+Place = tuple[str, str, int]
+"""Group, topic and partition."""
+
+Leaf = TypeVar("Leaf")
+Tree = dict[str, dict[str, dict[int, Leaf]]]
+"""Group -> topic -> partition, none of which is there without something in it."""
+
+
+class OpenTransaction:
+    """What a transaction commits, and since it has ended what of that is still to be taken."""
+
+    __slots__ = ("is_committed", "offsets")
+
+    def __init__(self) -> None:
+        self.offsets: dict[Place, CommittedOffset] = {}
+        self.is_committed = False
+
 
 class OffsetsAnswer(NamedTuple):
     """The answer to OffsetFetch for one group."""
@@ -56,11 +74,13 @@ class Offsets:
     """The offsets of the groups of one partition of `__consumer_offsets`."""
 
     def __init__(self) -> None:
-        self._by_group: dict[str, GroupOffsets] = {}
-        self._open: dict[int, dict[tuple[str, str, int], CommittedOffset]] = {}
-        """Producer id -> what its open transaction commits."""
-        self._unstable: dict[tuple[str, str, int], int] = {}
-        """Open transactions that commit an offset of it."""
+        self._by_group: Tree[CommittedOffset] = {}
+        self._open: dict[int, OpenTransaction] = {}
+        """By producer id."""
+        self._ended = deque[OpenTransaction]()
+        """Those that are not taken as a whole yet, the first first."""
+        self._unstable: Tree[tuple[OpenTransaction, ...]] = {}
+        """The transactions that commit an offset of it, and are open or not taken yet."""
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return self._by_group.get(group_id, {}).get(topic, {}).get(partition)
@@ -71,36 +91,33 @@ class Offsets:
 
     def partitions_of(self, group_id: str) -> list[tuple[str, int]]:
         """Topic and partition of every offset, those of open transactions included."""
+        trees = (self.of_group(group_id), self._unstable.get(group_id, {}))
         found = {
             (topic, partition): None
-            for topic, partitions in self.of_group(group_id).items()
+            for tree in trees
+            for topic, partitions in tree.items()
             for partition in partitions
         }
-        for transaction in self._open.values():
-            found.update({key[1:]: None for key in transaction if key[0] == group_id})
         return list(found)
 
     def group_ids(self) -> list[str]:
         """Groups with an offset, be it of an open transaction."""
-        found = dict.fromkeys(self._by_group)
-        for transaction in self._open.values():
-            found.update(dict.fromkeys(key[0] for key in transaction))
-        return list(found)
+        return list(dict.fromkeys([*self._by_group, *self._unstable]))
 
     def groups_reading(self, names: frozenset[str]) -> list[str]:
         """Groups with an offset in one of the topics, be it of an open transaction."""
-        by_group = self._by_group.items()
-        found = [each for each, topics in by_group if not topics.keys().isdisjoint(names)]
-        for transaction in self._open.values():
-            found += [group_id for group_id, topic, _ in transaction if topic in names]
-        return found
+        found = [
+            each for each, topics in self._by_group.items() if not topics.keys().isdisjoint(names)
+        ]
+        unstable = self._unstable.items()
+        return found + [each for each, topics in unstable if not topics.keys().isdisjoint(names)]
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
         """True if an open transaction commits an offset of the partition."""
-        return (group_id, topic, partition) in self._unstable
+        return partition in self._unstable.get(group_id, {}).get(topic, {})
 
     def put(self, group_id: str, topic: str, partition: int, offset: CommittedOffset) -> None:
-        self._by_group.setdefault(group_id, {}).setdefault(topic, {})[partition] = offset
+        _put(self._by_group, (group_id, topic, partition), offset)
 
     def put_all(self, group_id: str, committed: list[Commit], record_offset: int) -> None:
         """Takes what one write has committed, whose first record stands there in the log."""
@@ -113,44 +130,62 @@ class Offsets:
             record_offset += 1
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        key = (group_id, topic, partition)
-        if self._unstable.pop(key, 0):
-            for transaction in self._open.values():
-                transaction.pop(key, None)
-        topics = self._by_group.get(group_id, {})
-        partitions = topics.get(topic, {})
-        partitions.pop(partition, None)
-        if not partitions:
-            topics.pop(topic, None)
-        if not topics:
-            self._by_group.pop(group_id, None)
+        place = (group_id, topic, partition)
+        for transaction in _take(self._unstable, place) or ():
+            del transaction.offsets[place]
+        _take(self._by_group, place)
 
     def put_open(
         self, producer_id: int, group_id: str, topic: str, partition: int, offset: CommittedOffset
     ) -> None:
         """An offset that counts once the producer's transaction is committed."""
-        key = (group_id, topic, partition)
-        transaction = self._open.setdefault(producer_id, {})
-        if key not in transaction:
-            self._unstable[key] = self._unstable.get(key, 0) + 1
-        transaction[key] = offset
+        place = (group_id, topic, partition)
+        transaction = self._open.get(producer_id)
+        if transaction is None:
+            transaction = self._open[producer_id] = OpenTransaction()
+        if place not in transaction.offsets:
+            others = self._unstable.get(group_id, {}).get(topic, {}).get(partition, ())
+            _put(self._unstable, place, (*others, transaction))
+        transaction.offsets[place] = offset
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """Ends a transaction. Of an offset within it and one without, the later in the log
-        holds."""
-        for key, offset in self._take_open(producer_id).items():
-            present = self.get(*key)
-            if commit and (present is None or offset.record_offset > present.record_offset):
-                self.put(*key, offset)
+        """Ends a transaction: its offsets are unstable until `take_ended` has come to them."""
+        transaction = self._open.pop(producer_id, None) or OpenTransaction()
+        transaction.is_committed = commit
+        self._ended.append(transaction)
 
-    def _take_open(self, producer_id: int) -> dict[tuple[str, str, int], CommittedOffset]:
-        """The offsets of an open transaction, which is open no more."""
-        taken = self._open.pop(producer_id, {})
-        for key in taken:
-            left = self._unstable.pop(key) - 1
-            if left:
-                self._unstable[key] = left
+    @property
+    def has_ended(self) -> bool:
+        """Transactions have ended that are not taken yet."""
+        return bool(self._ended)
+
+    def take_ended(self, count_max: int) -> int:
+        """Has so many offsets of transactions that have ended hold, or be dropped, in the order of
+        the ends: how many transactions are through. Of an offset within a transaction and one
+        without, the later in the log holds."""
+        taken = 0
+        while self._ended:
+            transaction = self._ended[0]
+            while transaction.offsets:
+                if count_max <= 0:
+                    return taken
+                count_max -= 1
+                self._take_one(transaction, *transaction.offsets.popitem())
+            self._ended.popleft()
+            taken += 1
         return taken
+
+    def _take_one(
+        self, transaction: OpenTransaction, place: Place, offset: CommittedOffset
+    ) -> None:
+        others = [each for each in _take(self._unstable, place) or () if each is not transaction]
+        if others:
+            _put(self._unstable, place, tuple(others))
+        present = self.get(*place)
+        if transaction.is_committed and (
+            present is None or offset.record_offset > present.record_offset
+        ):
+            self.put(*place, offset)
 
     def expired(
         self, group: ClassicGroup, wall_ms: int, retention_ms: int
@@ -179,3 +214,21 @@ class Offsets:
                     is_over = wall_ms - since_ms >= retention_ms
                 if is_over:
                     yield topic, partition
+
+
+def _put(tree: Tree[Leaf], place: Place, leaf: Leaf) -> None:
+    group_id, topic, partition = place
+    tree.setdefault(group_id, {}).setdefault(topic, {})[partition] = leaf
+
+
+def _take(tree: Tree[Leaf], place: Place) -> Leaf | None:
+    """Takes out what is there, and what is left with nothing in it."""
+    group_id, topic, partition = place
+    topics = tree.get(group_id, {})
+    partitions = topics.get(topic, {})
+    taken = partitions.pop(partition, None)
+    if not partitions:
+        topics.pop(topic, None)
+    if not topics:
+        tree.pop(group_id, None)
+    return taken

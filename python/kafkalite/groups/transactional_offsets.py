@@ -2,9 +2,10 @@
 holding or dropped. They are taken only if they are verified (`verifications.py`).
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Final
 
 from kafkalite.coordinator.machine import Append, Effect, Moment, Producer, Reply
 from kafkalite.groups import records
@@ -12,6 +13,10 @@ from kafkalite.groups.events import OffsetsInTransaction
 from kafkalite.groups.offsets import Commit, Offsets
 from kafkalite.groups.verifications import Verifications
 from kafkalite.protocol import codes
+
+TAKEN_AT_ONCE: Final = 5_000
+"""Offsets of transactions that have ended that are taken before other work has its turn."""
+TAKING_PAUSE_MS: Final = 1
 
 
 class TransactionalOffsets:
@@ -25,6 +30,10 @@ class TransactionalOffsets:
         self._places_written = Counter[tuple[str, str, int]]()
         """How often each group, topic and partition is among them."""
         self._last_number = 0
+        self.wake_ms: int | None = None
+        """When `take_ended` is due next, monotonic."""
+        self._untold = deque[Callable[[int], None]]()
+        """For each transaction that has ended and is not taken yet, who wrote its marker."""
 
     def is_verified(self, transaction: OffsetsInTransaction) -> bool:
         """True if offsets of the transaction may be written now."""
@@ -98,8 +107,23 @@ class TransactionalOffsets:
         reply: Callable[[int], None],
         error_code: int,
         _offset: int,
-        _moment: Moment,
+        moment: Moment,
     ) -> Sequence[Effect]:
-        if error_code == codes.NONE:
-            self._offsets.end_transaction(producer_id, commit=commit)
-        return [Reply(reply, error_code)]
+        if error_code != codes.NONE:
+            return [Reply(reply, error_code)]
+        self._offsets.end_transaction(producer_id, commit=commit)
+        self._untold.append(reply)
+        return self.take_ended(moment)
+
+    def take_ended(self, moment: Moment) -> list[Effect]:
+        """Takes some offsets of transactions that have ended; goes on with the next soon. Who wrote
+        a marker is told once all that it is about are taken."""
+        taken = self._offsets.take_ended(TAKEN_AT_ONCE)
+        self.wake_ms = moment.now_ms + TAKING_PAUSE_MS if self._offsets.has_ended else None
+        return [Reply(self._untold.popleft(), codes.NONE) for _ in range(taken)]
+
+    def unload(self) -> list[Effect]:
+        """As `Machine.unload`: those markers are on disk, and nobody waits for further ones."""
+        self._offsets = Offsets()
+        untold, self._untold = self._untold, deque()
+        return [Reply(each, codes.NONE) for each in untold]
