@@ -144,9 +144,10 @@ def test_a_second_producer_shuts_the_first_one_out(client: Client, cluster: Clus
 @behaviour("transaction-timeout")
 def test_a_transaction_that_takes_too_long_is_aborted(client: Client, cluster: Cluster) -> None:
     topic = cluster.topic(PARTITIONS)
-    with in_transactions(client, cluster, topic, timeout_ms=1000) as slow:
+    with in_transactions(client, cluster, topic, timeout_ms=2000) as slow:
         slow.begin()
-        slow.send(both(topic, "slow"))
+        # One record, which has all that time to be acknowledged.
+        slow.send(both(topic, "slow")[:1])
         with in_transactions(client, cluster, f"{topic}-other") as other:
             other.begin()
             other.send(both(topic, "other"))
