@@ -62,7 +62,7 @@ pub fn read_large(
         };
         let rest = marks.rest(grammar(header), &list, (kept, image), customs, rule)?;
         produce.rest_bytes = rest.later.memory_bytes();
-        produce.rest = Some(rest);
+        produce.rest = Some(Box::new(rest));
     }
     Ok(produce)
 }

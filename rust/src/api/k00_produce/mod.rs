@@ -77,11 +77,14 @@ pub struct Produce {
     pub is_parked: bool,
     /// Why all of it is refused.
     refusal: Option<i16>,
-    transaction: Option<Transaction>,
+    /// This and the next are rare, and a request is moved often: what is beyond 128 bytes is copied by a call.
+    transaction: Option<Box<Transaction>>,
     /// The partitions of a large one that are refused.
-    rest: Option<Rest>,
+    rest: Option<Box<Rest>>,
     rest_bytes: usize,
 }
+
+const _: () = assert!(size_of::<Produce>() <= 104);
 
 pub struct ProducePartition {
     index: i32,
@@ -228,7 +231,7 @@ impl Produce {
     pub fn large_answer(&mut self, throttle_ms: u32, image: &Image, listener: usize) -> Vec<Chunk> {
         let mut chunks = Vec::new();
         let (mut writer, leaders) = self.begin_answer(Vec::new(), image);
-        put_rest(&mut writer, self.rest.take(), &mut chunks);
+        put_rest(&mut writer, self.rest.take().map(|rest| *rest), &mut chunks);
         self.end_answer(&mut writer, throttle_ms, &leaders, (image, listener));
         chunks.push(Chunk::Bytes(writer.bytes));
         chunks

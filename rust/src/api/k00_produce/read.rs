@@ -93,7 +93,7 @@ struct Reading<'a> {
     partitions: Vec<ProducePartition>,
     /// Why all of it is refused.
     refusal: Option<i16>,
-    transaction: Option<Transaction>,
+    transaction: Option<Box<Transaction>>,
     has_one_producer: bool,
 }
 

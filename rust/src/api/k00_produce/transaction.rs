@@ -53,7 +53,7 @@ impl Transaction {
     /// Notes the partition that is the next of the request, with a transactional batch. Returns false
     /// if that is of another producer than those before.
     pub fn note(
-        transaction: &mut Option<Transaction>,
+        transaction: &mut Option<Box<Transaction>>,
         transactional_id: Option<&str>,
         place: usize,
         records: &[u8],
@@ -64,11 +64,13 @@ impl Transaction {
         if producer_id < 0 {
             return true; // of no producer, and so of no transaction
         }
-        let known = transaction.get_or_insert_with(|| Transaction {
-            transactional_id: transactional_id.unwrap_or_default().into(),
-            producer_id,
-            producer_epoch,
-            places: Vec::new(),
+        let known = transaction.get_or_insert_with(|| {
+            Box::new(Transaction {
+                transactional_id: transactional_id.unwrap_or_default().into(),
+                producer_id,
+                producer_epoch,
+                places: Vec::new(),
+            })
         });
         known.places.push(place);
         (known.producer_id, known.producer_epoch) == (producer_id, producer_epoch)
