@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite import _native
-from kafkalite.api import Handler, find_handlers
+from kafkalite.api import Handler, find_handlers, forwarded_only
 from kafkalite.child import READY_PREFIX, TEMPORARY_PREFIX
 from kafkalite.config import Config
 from kafkalite.config.environment import notify_socket
@@ -141,6 +141,8 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     # First of all what may be refused: nothing has been touched then.
     listening = _bind_all(config)
     handlers = find_handlers()
+    if not config.is_controller:
+        handlers |= forwarded_only()
     try:
         opened = _open(config, log, supervisor, handlers, listening.advertised, stop_signals)
     except LoadStoppedError:

@@ -138,6 +138,16 @@ class Node:
         if self._process is not None:
             self._end(signal.SIGKILL)
 
+    def pause(self) -> None:
+        """SIGSTOP."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def exit_code(self) -> int:
         """Waits until it ends by itself."""
         assert self._process is not None

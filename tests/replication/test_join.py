@@ -131,6 +131,28 @@ def test_a_killed_broker_is_fenced_and_comes_back(tool: Tool, three_nodes: list[
     assert produce(one, "killed", lost, ["after"]) == [1]
 
 
+def test_a_paused_broker_is_fenced_and_goes_on_in_its_epoch(
+    tool: Tool, three_nodes: list[Node]
+) -> None:
+    one, two, _ = three_nodes
+    make(tool, three_nodes, "paused")
+    mine = leaders(one, "paused").index(2)
+    registered = two.told().count("registered as broker 2")
+    two.pause()
+    try:
+        wait_until(lambda: alive(one) == {1, 3})
+    finally:
+        two.resume()
+    wait_until(lambda: alive(one) == {1, 2, 3} and leaders(one, "paused")[mine] == 2)
+    assert produce(one, "paused", mine, ["after"]) == [0]
+    assert two.told().count("registered as broker 2") == registered
+
+
+def test_a_topic_is_made_for_who_produces_to_it(three_nodes: list[Node]) -> None:
+    assert produce(three_nodes[1], "made-by-itself", 0, ["x"]) == [0]
+    assert has(three_nodes[2], "made-by-itself", 1)
+
+
 def test_a_clean_stop_is_a_controlled_shutdown(tool: Tool, three_nodes: list[Node]) -> None:
     one, _, three = three_nodes
     make(tool, three_nodes, "stopped")
@@ -197,7 +219,11 @@ def test_a_broker_of_another_cluster_is_refused(
 
 
 def test_replicas_go_to_one_of_several_directories(
-    tool: Tool, kafka_controller: KafkaBroker, three_nodes: list[Node], tmp_path: Path
+    tool: Tool,
+    kafka_tools: KafkaTools,
+    kafka_controller: KafkaBroker,
+    three_nodes: list[Node],
+    tmp_path: Path,
 ) -> None:
     two_dirs = f"{tmp_path}/a,{tmp_path}/b"
     with Node(4, tmp_path / "node", kafka_controller, **{"log.dirs": two_dirs}) as four:
@@ -223,6 +249,12 @@ def test_replicas_go_to_one_of_several_directories(
         tool(TOPICS, three_nodes[0], "--delete", "--topic", "placed")
         assert four.stop() == 0
     wait_until(lambda: alive(three_nodes[0]) == {1, 2, 3})
+    at = ["--bootstrap-server", three_nodes[0].address]
+    gone = kafka_tools.run_tool(
+        "org.apache.kafka.tools.ClusterTool", ["unregister", *at, "--id", "4"]
+    )
+    assert gone.stdout.strip() == "Broker 4 is no longer registered."
+    wait_until(lambda: 4 not in reading.read(log_dir).image.brokers)
 
 
 def directory_id(path: Path) -> bytes:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite import _native
-from kafkalite.errors import CorruptFileError
+from kafkalite.errors import CorruptFileError, CorruptMessageError
 from kafkalite.metadata import records
 from kafkalite.metadata.fold import difference
 from kafkalite.metadata.image import Image
@@ -302,3 +302,20 @@ def test_a_snapshot_comes_into_force_as_a_difference() -> None:
     assert not delta.changed_topics
     assert not delta.are_brokers_changed
     assert difference(image, before).configs == delta.configs
+
+
+def test_damaged_records_are_asked_for_again() -> None:
+    scene = caught_up()
+    scene.quorum.append(4)
+    scene.quorum.commit(1)
+    asked = scene.observer.ask()
+    told = answer(scene.quorum, asked.address, asked.message)
+    part = told.responses[0].partitions[0]
+    part.records = part.records[:-1] + bytes([part.records[-1] ^ 1])
+    with pytest.raises(CorruptMessageError):
+        scene.observer.on_answer(told)
+    assert scene.observer.end_offset == 4
+    assert scene.observer.on_failure() > 0
+    for _ in range(9):
+        scene.ask()
+    assert scene.observer.committed_end == 5

@@ -59,6 +59,13 @@ class Handler:
         return self._handle
 
 
+def forwarded_only() -> dict[int, Handler]:
+    """Key -> versions, of keys that a broker knows only to forward them to its controllers."""
+    names = "UnregisterBroker", "AddRaftVoter", "RemoveRaftVoter"
+    found = [Handler("", name) for name in names]
+    return {handler.key: handler for handler in found}
+
+
 def find_handlers() -> dict[int, Handler]:
     """Key -> handler, for every file of this folder."""
     found = [Handler("auto_create", "Metadata")]

@@ -16,18 +16,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite import _native
+from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.protocol import codes, messages
-from kafkalite.tasks import Future, TimedOutError
+from kafkalite.tasks import Future
 
 if TYPE_CHECKING:
     from kafkalite.context import Context
     from kafkalite.replication.member import Member
 
-FORWARDED: Final = frozenset((19, 20, 37, 43, 45, 46, 55, 57))
+FORWARDED: Final = frozenset((19, 20, 37, 43, 45, 46, 55, 57, 64, 80, 81))
 """CreateTopics, DeleteTopics, CreatePartitions, ElectLeaders, AlterPartitionReassignments,
-ListPartitionReassignments, DescribeQuorum, UpdateFeatures."""
+ListPartitionReassignments, DescribeQuorum, UpdateFeatures, UnregisterBroker, AddRaftVoter,
+RemoveRaftVoter."""
 CONFIGS: Final = frozenset((33, 44))
 """AlterConfigs, IncrementalAlterConfigs: forwarded where no logger of a broker is in them."""
 BROKER_LOGGER: Final = 8
@@ -74,7 +76,7 @@ class RemoteEngine:
         )
         try:
             answer = await self._ask(context, envelope, 0)
-        except (ControllerError, TimedOutError) as error:
+        except KafkaliteError as error:
             context.log.warning(f"key {request.api_key} of {request.peer} not forwarded: {error}")
             context.core.requests.close_connection(request)
             return
@@ -88,8 +90,8 @@ class RemoteEngine:
         context.core.requests.respond_forwarded(request, answer.response_data)
 
     async def create_topics(self, wanted: Sequence[NewTopic]) -> dict[str, bytes]:
-        """Has topics made; returns their ids once they are in force here. Raises
-        ControllerError."""
+        """Has topics made; returns their ids once they are in force here. Raises ControllerError,
+        and TimedOutError where that takes long."""
         kind = messages.CreateTopicsRequest
         request = kind(
             topics=[
@@ -113,7 +115,8 @@ class RemoteEngine:
                 raise ControllerError(each.error_code, each.error_message or "not created")
         names = [each.name for each in wanted]
         member = self._member
-        await member.until(lambda: all(name in member.image.topics for name in names))
+        with context.time_limit(CREATE_TIMEOUT_MS):
+            await member.until(lambda: all(name in member.image.topics for name in names))
         return {name: member.image.topics[name].id for name in names}
 
     def next_producer_id(self) -> int | None:

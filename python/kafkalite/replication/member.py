@@ -19,12 +19,12 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite import _native
-from kafkalite.errors import KafkaliteError, LoadStoppedError
+from kafkalite.errors import CorruptFileError, KafkaliteError, LoadStoppedError
 from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.features import KRAFT_VERSION
 from kafkalite.metadata.fold import MetadataDelta, difference
 from kafkalite.metadata.image import Image, TopicImage
-from kafkalite.metadata.observer import Address, Observer
+from kafkalite.metadata.observer import Address, Observer, ObserverError
 from kafkalite.metadata.publisher import EngineConfigs, Publisher
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.replication.channels import WAKE_NUMBER, Channels
@@ -39,6 +39,7 @@ from kafkalite.replication.lifecycle import (
     STOPPED,
     Identity,
     Lifecycle,
+    LifecycleError,
 )
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
@@ -65,13 +66,15 @@ UNSERVED: Final = {
 
 TURN_MS: Final = 100
 WAITING_TOLD_MS: Final = 5_000
-HEARTBEAT_TIMEOUT_MS: Final = 4_500
-"""Half of the usual `broker.session.timeout.ms`."""
 ASSIGN_VERSION: Final = 0
 ASSIGN_RETRY_MS: Final = 1_000
 LEAVE_WAIT_S: Final = 60.0
 """Of a controlled shutdown, which ends when partitions are led elsewhere."""
 NAMED_MAX: Final = 10
+
+
+class JoinError(KafkaliteError):
+    """The cluster has what this broker cannot serve."""
 
 
 class Member:
@@ -85,8 +88,10 @@ class Member:
         log: Log,
         *,
         heartbeat_ms: int,
+        session_ms: int,
         registration_ms: int,
     ) -> None:
+        """`session_ms`: `broker.session.timeout.ms`; an answer is waited for half of it."""
         self.publisher = Publisher(engine_configs, identity.features)
         self.lock = WriteLock()
         self.timers = Timers()
@@ -102,6 +107,7 @@ class Member:
         self._assign_timer: Timer | None = None
         self.node_id = identity.node_id
         self._log = log
+        self._answer_ms = max(1, session_ms // 2)
         self._stop_signals: Collection[signal.Signals] = ()
         self._failure: KafkaliteError | None = None
         self._on_failure: Callable[[str], None] | None = None
@@ -276,9 +282,13 @@ class Member:
                 self._is_beating = True
                 self._judge_features()
                 self._beat()
-        except KafkaliteError as error:
+        except (ObserverError, LifecycleError, CorruptFileError, JoinError) as error:
             self._fail(error)
             return
+        except KafkaliteError as error:
+            # Bytes that were damaged on their way: they are asked for again.
+            self._log.warning(f"an answer of the controllers cannot be read: {error}")
+            delay_ms = observer.on_failure()
         self._publish_if_due()
         self.timers.call_at(self.now_ms() + delay_ms, self._fetch)
 
@@ -301,9 +311,7 @@ class Member:
         message = self.lifecycle.ask(offset, self._offline_directories())
         is_new = self.lifecycle.state == NOT_REGISTERED
         version = REGISTRATION_VERSION if is_new else HEARTBEAT_VERSION
-        self.channels.send(
-            "lifecycle", address, message, version, HEARTBEAT_TIMEOUT_MS, self._on_beat
-        )
+        self.channels.send("lifecycle", address, message, version, self._answer_ms, self._on_beat)
 
     def _on_beat(self, answer: Any) -> None:
         lifecycle, now_ms = self.lifecycle, self.now_ms()
@@ -334,27 +342,22 @@ class Member:
             self._on_failure(str(error))
 
     def _judge_features(self) -> None:
-        """Raises KafkaliteError where the cluster has a feature at a level that this broker cannot
-        serve."""
+        """Raises JoinError where the cluster has a feature at a level that this broker cannot
+        serve, or records that it would not enforce."""
         replay = self.observer.replay
         levels = {**replay.fold.features, KRAFT_VERSION: replay.quorum.kraft_version}
         for name, level in levels.items():
             low, high = RANGES.get(name, (0, 0))
             if not low <= level <= high:
                 wanted = min(max(level, low), high)
-                option = (
-                    f"--release-version or --feature {name}={wanted}"
-                    if name == "metadata.version"
-                    else f"--feature {name}={wanted}"
-                )
-                raise KafkaliteError(
+                raise JoinError(
                     f"the cluster has {name} at level {level}, and this broker serves {low} to "
                     f"{high}: kafka-features.sh --bootstrap-controller HOST:PORT "
-                    f"{'up' if level < low else 'down'}grade {option}"
+                    f"{'up' if level < low else 'down'}grade --feature {name}={wanted}"
                 )
         unserved = {UNSERVED[kind] for kind, *_ in replay.fold.kept if kind in UNSERVED}
         if unserved:
-            raise KafkaliteError(
+            raise JoinError(
                 f"the cluster has {' and '.join(sorted(unserved))}, which this broker would not "
                 "enforce: remove them first"
             )

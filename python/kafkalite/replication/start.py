@@ -39,6 +39,7 @@ def join(
         config.engine_configs,
         log,
         heartbeat_ms=config["broker.heartbeat.interval.ms"],
+        session_ms=config["broker.session.timeout.ms"],
         registration_ms=config["initial.broker.registration.timeout.ms"],
     )
     member.join(stop_signals)
