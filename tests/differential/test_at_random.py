@@ -20,17 +20,19 @@ from typing import Any
 import pytest
 
 import kafkalite
+from api.raw import Connection
 from differential import random_transactions
 from differential.cases.groups import COORDINATORS
 from differential.differences import DIFFERENCES
 from differential.group_player import Difference, Found, Player, first_difference
 from differential.random_groups import Turn, story
 from differential.random_requests import Step, last, sequence, started_again
-from differential.random_transactions import Act
+from differential.random_transactions import OWN_EPOCHS, STYLES, Act
 from differential.runner import Runner, compare
 from differential.script import Case, appears, create
 from differential.shortest import shortest
 from differential.transaction_player import TransactionPlayer, difference_of_transactions
+from kafkalite.protocol import messages
 from oracle.broker import DEFAULTS, KafkaBroker
 from oracle.tools import KafkaTools
 
@@ -40,6 +42,9 @@ CONTROLLER = ("process.roles", "controller.listener.names")
 OURS = {key: value for key, value in DEFAULTS.items() if key not in CONTROLLER}
 TOPIC = "at-random"
 REQUESTS, TURNS, ACTS = 40, 25, 25
+UPGRADE, SAFE_DOWNGRADE = 1, 2
+OWN_EPOCHS_SINCE = 2
+"""The `transaction.version`."""
 RESTARTED = 8
 START_OFFSETS_NOTED = (
     "log.flush.offset.checkpoint.interval.ms",
@@ -88,6 +93,24 @@ def test_groups_at_random_go_as_in_kafka(brokers: Brokers, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1, 61))
 def test_transactions_at_random_go_as_in_kafka(brokers: Brokers, seed: int) -> None:
     check_transactions(brokers, seed)
+
+
+@pytest.fixture(params=[0, 1])
+def brokers_of_before(brokers: Brokers, request: pytest.FixtureRequest) -> Iterator[Brokers]:
+    """Both finalise an older `transaction.version` for a while."""
+    both = brokers.ours, brokers.theirs
+    for each in both:
+        finalise(each, request.param)
+    yield brokers
+    for each in both:
+        finalise(each, OWN_EPOCHS_SINCE)
+
+
+@pytest.mark.parametrize("seed", range(101, 111))
+def test_transactions_of_older_versions_go_as_in_kafka(
+    brokers_of_before: Brokers, seed: int
+) -> None:
+    check_transactions(brokers_of_before, seed, [each for each in STYLES if each != OWN_EPOCHS])
 
 
 @pytest.mark.long
@@ -227,9 +250,33 @@ def check_groups(brokers: Brokers, seed: int) -> None:
         pytest.fail(report(seed, shown, reduced[1]))
 
 
-def check_transactions(brokers: Brokers, seed: int) -> None:
+def finalise(bootstrap_servers: str, level: int) -> None:
+    """Moves `transaction.version`, from wherever it is; returns once the broker knows."""
+    feature = "transaction.version"
+    with Connection(bootstrap_servers) as connection:
+        for upgrade_type in (UPGRADE, SAFE_DOWNGRADE):
+            update = messages.UpdateFeaturesRequest.FeatureUpdateKey(
+                feature=feature, max_version_level=level, upgrade_type=upgrade_type
+            )
+            request = messages.UpdateFeaturesRequest(timeout_ms=5000, feature_updates=[update])
+            if not connection.ask("UpdateFeatures", 2, request).error_code:
+                break
+        software = messages.ApiVersionsRequest(
+            client_software_name="t", client_software_version="1"
+        )
+        deadline = time.monotonic() + 30
+        while True:
+            answer = connection.ask("ApiVersions", 4, software)
+            known = {each.name: each.max_version_level for each in answer.finalized_features}
+            if known.get(feature, 0) == level:
+                return
+            assert time.monotonic() < deadline, known
+            time.sleep(0.02)  # polls the broker
+
+
+def check_transactions(brokers: Brokers, seed: int, styles: Sequence[str] = tuple(STYLES)) -> None:
     """Fails with the shortest part of the story that differs."""
-    told = random_transactions.story(seed, ACTS)
+    told = random_transactions.story(seed, ACTS, styles)
 
     def played(acts: Sequence[Act]) -> Difference | None:
         world = brokers.world()
