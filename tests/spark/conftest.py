@@ -19,15 +19,6 @@ from spark.session import build_session
 # it has cores, Spark's start alone has taken two minutes.
 TIMEOUT_S = 900
 
-# Spark's usual way starts a process, `readlink` or `chmod`, for each file of a checkpoint: half of
-# what a stream of three micro-batches costs. `test_kill.py` has the usual way.
-CHECKPOINTS = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    )
-}
-
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """The limit of every test in here that does not say another."""
@@ -39,7 +30,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark in this process's JVM; a test that sets an option of the session unsets it."""
-    session = build_session(tmp_path_factory.mktemp("spark"), **CHECKPOINTS)
+    session = build_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
 

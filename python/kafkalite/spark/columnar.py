@@ -45,6 +45,16 @@ ARROW_JAVA_OPTIONS = (
     "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 )
 
+# Spark's first choice for a checkpoint's files, Hadoop's FileContext, starts a process for each,
+# `readlink` or `chmod`, on a local disk: half of what a small micro-batch costs. Both write a file
+# under another name and rename it.
+LOCAL_CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    )
+}
+
 
 def jar_path() -> Path | None:
     """Where the jar of the columnar engine is; `None` if it was not packed."""
@@ -55,15 +65,17 @@ def jar_path() -> Path | None:
 def jar_for(spark_version: str) -> Path | None:
     """The jar, if it is for that Spark; a warning says that it is for another."""
     jar = jar_path()
-    release = spark_version.split(".")[:2]
-    if [int(each) for each in release] < [int(each) for each in JAR_IS_FOR[0].split(".")]:
+    release = _release(spark_version)
+    if [int(each) for each in release.split(".")] < [
+        int(each) for each in JAR_IS_FOR[0].split(".")
+    ]:
         warnings.warn(
             f"kafkalite needs PySpark {JAR_IS_FOR[0]} or newer, and this is {spark_version}: "
             "pip install 'kafkalite[spark]'",
             stacklevel=3,
         )
         return None
-    if jar is None or ".".join(release) in JAR_IS_FOR:
+    if jar is None or release in JAR_IS_FOR:
         return jar
     known = " and ".join(JAR_IS_FOR)
     warnings.warn(
@@ -72,6 +84,10 @@ def jar_for(spark_version: str) -> Path | None:
         stacklevel=3,
     )
     return None
+
+
+def _release(spark_version: str) -> str:
+    return ".".join(spark_version.split(".")[:2])
 
 
 def warn_of_another_python(spark: "SparkSession") -> None:
@@ -116,6 +132,8 @@ def session(app_name: str = "kafkalite", **conf: str) -> "SparkSession":
     if master.startswith("local"):
         # Spark's 200 are for clusters: each is a task of every batch of a stateful stream.
         chosen["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 1)
+        if _release(pyspark.__version__) in JAR_IS_FOR:  # another may call the class otherwise
+            chosen |= LOCAL_CHECKPOINTS
     chosen |= conf
     chosen["spark.jars"] = ",".join(each for each in jars if each)
     # Spark looks Python Data Sources up with the Python of the environment alone.
