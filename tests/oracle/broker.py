@@ -38,6 +38,11 @@ DEFAULTS = {
 }
 
 
+def new_cluster_id() -> str:
+    """A random one."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
 class KafkaBroker:
     """One broker over fixed log directories; it may be stopped, killed and started again."""
 
@@ -50,11 +55,12 @@ class KafkaBroker:
         properties: Mapping[str, str] | None = None,
         jvm: Sequence[str] | None = None,
         features: Mapping[str, int] | None = None,
+        cluster_id: str | None = None,
     ) -> None:
         """Nothing runs until `start`. `folder` takes the properties and the broker's output, and
         the log directory `folder/data` unless `log_dirs` names others. `jvm` are options in place
         of those that keep a test short, and `features` levels other than those of a new
-        directory."""
+        directory, of a new cluster unless `cluster_id` names one."""
         self.folder = folder
         self.log_dirs = list(log_dirs or [folder / "data"])
         self.bootstrap_servers = ""
@@ -64,6 +70,7 @@ class KafkaBroker:
         self._properties = dict(properties or {})
         self._jvm = jvm
         self._features = dict(features or {})
+        self._cluster_id = cluster_id or new_cluster_id()
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
 
@@ -131,9 +138,14 @@ class KafkaBroker:
         raise FileNotFoundError(f"no {topic}-{partition} in {self.log_dirs}")
 
     def _format(self, file: Path) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # With "=", since an id may begin with a dash.
-        arguments = ["format", f"--cluster-id={cluster_id}", "-c", str(file), "--ignore-formatted"]
+        arguments = [
+            "format",
+            f"--cluster-id={self._cluster_id}",
+            "-c",
+            str(file),
+            "--ignore-formatted",
+        ]
         arguments += [f"--feature={name}={level}" for name, level in self._features.items()]
         result = self._tools.run_tool("kafka.tools.StorageTool", arguments)
         if result.exit != 0:

@@ -44,6 +44,25 @@ def new_controller(
     )
 
 
+def new_kafka(
+    tools: KafkaTools, folder: Path, controller: KafkaBroker, node_id: int
+) -> KafkaBroker:
+    """A broker of Apache Kafka's under a controller. It is not started."""
+    return KafkaBroker(
+        tools,
+        folder,
+        properties={
+            "process.roles": "broker",
+            "node.id": str(node_id),
+            "listeners": "PLAINTEXT://127.0.0.1:{port}",
+            "controller.quorum.voters": f"{CONTROLLER_ID}@{controller.bootstrap_servers}",
+            "broker.session.timeout.ms": str(SESSION_MS),
+            "broker.heartbeat.interval.ms": "500",
+        },
+        cluster_id=cluster_id_of(controller),
+    )
+
+
 def cluster_id_of(controller: KafkaBroker) -> str:
     """The id that a controller was formatted with."""
     text = (controller.log_dirs[0] / "meta.properties").read_text()
@@ -81,6 +100,17 @@ class Node:
         cluster_id = cluster_id_of(controller)
         done = self._run("format", f"--cluster-id={cluster_id}", "--config", str(self._file))
         assert done.returncode == 0, done.stdout + done.stderr
+
+    @classmethod
+    def over(cls, kafka: KafkaBroker, node_id: int) -> "Node":
+        """One on the directories and the properties of a broker of Apache Kafka's."""
+        node = cls.__new__(cls)
+        node.id, node.address = node_id, kafka.bootstrap_servers
+        node.output = kafka.folder / "kafkalite.log"
+        node.data = kafka.log_dirs[0]
+        node._file = kafka.folder / "server.properties"
+        node._process = None
+        return node
 
     @staticmethod
     def _run(*words: str) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from kafkalite.metadata import reading
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools, ToolResult
-from replication.nodes import SESSION_MS, Node, new_controller, wait_until
+from replication.nodes import SESSION_MS, Node, new_controller, new_kafka, wait_until
 
 Tool = Callable[..., ToolResult]
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -303,3 +303,32 @@ def test_a_cluster_of_features_that_are_not_served_is_refused(
         assert node.launch().exit_code() == 1
     assert "the cluster has group.version at level 1" in node.told()
     assert "downgrade --feature group.version=0" in node.told()
+
+
+def test_a_broker_of_kafkas_changes_hands_in_place_and_back(
+    tool: Tool,
+    kafka_tools: KafkaTools,
+    kafka_controller: KafkaBroker,
+    three_nodes: list[Node],
+    tmp_path: Path,
+) -> None:
+    one = three_nodes[0]
+    with new_kafka(kafka_tools, tmp_path / "kafka", kafka_controller, 5) as kafka:
+        wait_until(lambda: alive(one) == {1, 2, 3, 5})
+        tool(TOPICS, one, "--create", "--topic", "handed", "--replica-assignment", "5,1")
+        wait_until(lambda: has(one, "handed", 2) and leaders(one, "handed") == [5, 1])
+        assert produce(one, "handed", 0, ["kafka", "wrote"]) == [0, 1]
+        kafka.stop()
+        with Node.over(kafka, 5) as ours:
+            wait_until(lambda: leaders(one, "handed") == [5, 1])
+            assert "stray" not in ours.told()
+            assert produce(one, "handed", 0, ["kafkalite", "wrote"]) == [2, 3]
+            assert ours.stop() == 0
+        kafka.start()
+        wait_until(lambda: leaders(one, "handed") == [5, 1])
+        assert produce(one, "handed", 0, ["kafka"]) == [4]
+        words = ["kafka", "wrote", "kafkalite", "wrote", "kafka"]
+        assert consume(one, "handed", 5, "handed") == words
+        tool(TOPICS, one, "--delete", "--topic", "handed")
+        kafka.stop()
+    wait_until(lambda: alive(one) == {1, 2, 3})
