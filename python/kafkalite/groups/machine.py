@@ -6,7 +6,7 @@ is told one that a power cut could take back. A group that is deleted is gone at
 come after, and is back if that cannot be written.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from kafkalite.coordinator.record_serde import Unread
 from kafkalite.errors import MalformedRequestError
 from kafkalite.groups import records
 from kafkalite.groups.classic import ClassicGroup
+from kafkalite.groups.deletions import GROUP_COSTS, STEP_OFFSETS, STEP_PAUSE_MS, Deletions
 from kafkalite.groups.events import (
     AssignmentStored,
     CommitRequest,
@@ -36,7 +37,12 @@ from kafkalite.groups.events import (
     SyncReply,
     SyncRequest,
 )
-from kafkalite.groups.offsets import Commit, CommittedOffset, Offsets, OffsetsAnswer
+from kafkalite.groups.offsets import (
+    Commit,
+    Offsets,
+    OffsetsAnswer,
+    judge_offsets,
+)
 from kafkalite.groups.refusals import check_transactional_commit
 from kafkalite.groups.states import (
     COMPLETING_REBALANCE,
@@ -48,11 +54,11 @@ from kafkalite.groups.states import (
 )
 from kafkalite.groups.transactional_offsets import TransactionalOffsets
 from kafkalite.protocol import codes
-from kafkalite.protocol.java import java_length
 
-EXPIRY_STEP_GROUPS: Final = 100
-"""Groups whose offsets are looked at before other work has its turn."""
-EXPIRY_PAUSE_MS: Final = 1
+TOMBSTONES_BYTES_MAX: Final = 256 * 1024
+"""Tombstones of one write, which is one batch: `max.message.bytes` bounds it."""
+TOMBSTONE_BYTES: Final = 300
+"""A tombstone's size at most, beside the group id."""
 TAKEN_EACH_TIME: Final = 2
 """Offsets of transactions that have ended that are taken with each that is replayed."""
 
@@ -81,6 +87,7 @@ class GroupMachine:
         self._expiry_due_ms: int | None = None
         self._expiring: list[str] = []
         """Groups that are still to be looked at for what has expired."""
+        self._deletions = Deletions()
 
     # --- the log ----------------------------------------------------------------------------------
 
@@ -143,7 +150,7 @@ class GroupMachine:
     def next_wake_ms(self) -> int | None:
         """As `Machine.next_wake_ms`."""
         wake_ms = self._deadlines.next_ms()
-        for due_ms in (self._expiry_due_ms, self.transactions.wake_ms):
+        for due_ms in (self._expiry_due_ms, self.transactions.wake_ms, self._deletions.wake_ms):
             if due_ms is not None and (wake_ms is None or due_ms < wake_ms):
                 wake_ms = due_ms
         return wake_ms
@@ -158,6 +165,9 @@ class GroupMachine:
         taking_ms = self.transactions.wake_ms
         if taking_ms is not None and taking_ms <= moment.now_ms:
             return self.transactions.take_ended(moment)
+        deletions_ms = self._deletions.wake_ms
+        if deletions_ms is not None and deletions_ms <= moment.now_ms:
+            return self._deletions.step(moment)
         if self._expiry_due_ms is not None and self._expiry_due_ms <= moment.now_ms:
             return self._expire(moment)
         return ()
@@ -168,49 +178,64 @@ class GroupMachine:
         expiring = self._expiring or list(reversed(self.groups))
         effects: list[Effect] = []
         being_written = self._being_written()
-        for _ in range(min(EXPIRY_STEP_GROUPS, len(expiring))):
+        left = STEP_OFFSETS
+        while expiring and left > 0:
+            left -= GROUP_COSTS
             group = self.groups.get(expiring.pop())
             if group is not None:
-                effects += self._expire_group(group, being_written, moment.wall_ms)
+                known = self.offsets.partitions_of(group.group_id)
+                left -= len(known)
+                effects += self._expire_group(group, known, being_written, moment)
         self._expiring = expiring
-        pause_ms = EXPIRY_PAUSE_MS if expiring else self._offset_limits.expiry_interval_ms
+        pause_ms = STEP_PAUSE_MS if expiring else self._offset_limits.expiry_interval_ms
         self._expiry_due_ms = moment.now_ms + pause_ms
         return effects
 
     def _expire_group(
         self,
         group: ClassicGroup,
+        known: list[PartitionOfTopic],
         being_written: dict[str, dict[PartitionOfTopic, None]],
-        wall_ms: int,
+        moment: Moment,
     ) -> list[Effect]:
+        retention_ms = self._offset_limits.retention_ms
         kept = being_written.get(group.group_id, {})
         expired = [
             each
-            for each in self.offsets.expired(group, wall_ms, self._offset_limits.retention_ms)
+            for each in self.offsets.expired(group, moment.wall_ms, retention_ms)
             if each not in kept
         ]
-        known = self.offsets.partitions_of(group.group_id)
-        left = len({**dict.fromkeys(known), **kept}) - len(expired)
+        left = len({*known, *kept} if kept else known) - len(expired)
+        if len(expired) > STEP_OFFSETS:
+            # The group has its turn the next time.
+            names = frozenset(topic for topic, _ in expired)
+            self._deletions.add(names, self._forget_each(group.group_id, expired), moment)
+            return []
         # A deletion that fails is tried again the next time.
         if left == 0 and group.state == EMPTY and not group.members.pending:
-            return self._delete(group, None)
-        return self._forget(group.group_id, expired, None) if expired else []
+            # Each by itself: of a large group they are more than a batch holds.
+            return [*self._forget_each(group.group_id, expired), self._delete(group, [], None)]
+        return list(self._forget_each(group.group_id, expired))
 
-    def on_topics(self, deleted: Collection[str], _moment: Moment) -> Sequence[Effect]:
-        """As `Machine.on_topics`: every offset in them is forgotten."""
-        deleted = frozenset(deleted)
-        groups = dict.fromkeys(self.offsets.groups_reading(deleted))
+    def on_topics(self, deleted: Collection[str], moment: Moment) -> Sequence[Effect]:
+        """As `Machine.on_topics`: every offset in them is forgotten, some at once, and the next
+        soon."""
+        names = frozenset(deleted)
+        groups = dict.fromkeys(self.offsets.groups_reading(names))
         for group_id, being_written in self._being_written().items():
-            if any(topic in deleted for topic, _ in being_written):
+            if any(topic in names for topic, _ in being_written):
                 groups[group_id] = None
-        effects: list[Effect] = []
+        self._deletions.add(names, self._tombstones_in(names, list(groups)), moment)
+        return self._deletions.step(moment)
+
+    def _tombstones_in(self, names: frozenset[str], groups: list[str]) -> Iterator[Append]:
         for group_id in groups:
-            gone = [each for each in self.partitions_of(group_id) if each[0] in deleted]
-            effects += self._forget(group_id, gone, None)
-        return effects
+            gone = [each for each in self.partitions_of(group_id) if each[0] in names]
+            yield from self._forget_each(group_id, gone)
 
     def unload(self) -> Sequence[Effect]:
         """As `Machine.unload`."""
+        self._deletions.clear()
         groups, self.groups = self.groups, {}
         told = [effect for group in groups.values() for effect in group.unload()]
         replies = [each for each in told if isinstance(each, Reply)]
@@ -299,13 +324,15 @@ class GroupMachine:
         code = self._check_commit(group_id, request, moment)
         if code:
             return [Reply(reply, [code] * len(request.offsets))]
-        results, taken = self._judge_offsets(request, moment.wall_ms)
+        size_max = self._offset_limits.metadata_bytes_max
+        results, taken = judge_offsets(request, size_max, moment.wall_ms)
         if not taken:
             return [Reply(reply, results)]
         number = self._last_commit = self._last_commit + 1
         self._commits[number] = (group_id, taken)
         written = [records.offset_record(group_id, *each) for each in taken]
-        return [Append(written, partial(self._on_committed, number, results, reply))]
+        then = partial(self._on_committed, number, results, reply)
+        return [*self._deletions.before(request), Append(written, then)]
 
     def commit_in_transaction(
         self,
@@ -321,10 +348,12 @@ class GroupMachine:
             code = codes.INVALID_TXN_STATE
         if code:
             return [Reply(reply, [code] * len(request.offsets))]
-        results, taken = self._judge_offsets(request, moment.wall_ms)
+        size_max = self._offset_limits.metadata_bytes_max
+        results, taken = judge_offsets(request, size_max, moment.wall_ms)
         if not taken:
             return [Reply(reply, results)]
-        return [self.transactions.stage(group_id, taken, transaction, results, reply)]
+        deleted = self._deletions.before(request)
+        return [*deleted, self.transactions.stage(group_id, taken, transaction, results, reply)]
 
     def _check_transactional_commit(
         self, group_id: str, request: CommitRequest, moment: Moment
@@ -357,27 +386,6 @@ class GroupMachine:
         if not code:
             self._arm(group)
         return code
-
-    def _judge_offsets(
-        self, request: CommitRequest, wall_ms: int
-    ) -> tuple[list[int], list[Commit]]:
-        """A code for each offset, and those that are taken."""
-        retention_ms = request.retention_time_ms
-        # The end of time is the largest number that the record holds.
-        expire_ms = min(wall_ms + retention_ms, 2**63 - 1) if retention_ms != -1 else -1
-        size_max = self._offset_limits.metadata_bytes_max
-        results = []
-        taken = []
-        for topic, topic_id, partition, offset, leader_epoch, metadata in request.offsets:
-            if 2 * len(metadata) > size_max and java_length(metadata) > size_max:
-                results.append(codes.OFFSET_METADATA_TOO_LARGE)
-                continue
-            results.append(codes.NONE)
-            committed = CommittedOffset(
-                offset, leader_epoch, metadata, wall_ms, expire_ms, topic_id
-            )
-            taken.append((topic, partition, committed))
-        return results, taken
 
     def _on_committed(
         self,
@@ -456,17 +464,23 @@ class GroupMachine:
         ]
         if not ended:
             return [Reply(reply, GroupAnswer(codes.NONE, results))]
-        return self._forget(group_id, ended, partial(_answer, reply, results))
+        return [self._forget(group_id, ended, partial(_answer, reply, results))]
 
     def _forget(
         self,
         group_id: str,
         partitions: list[PartitionOfTopic],
         told: Callable[[int], Effect] | None,
-    ) -> list[Effect]:
+    ) -> Append:
         """Writes tombstones of offsets; they are forgotten once these are on disk."""
         tombstones = [records.offset_record(group_id, *each, None) for each in partitions]
-        return [Append(tombstones, partial(self._on_forgotten, group_id, partitions, told))]
+        return Append(tombstones, partial(self._on_forgotten, group_id, partitions, told))
+
+    def _forget_each(self, group_id: str, partitions: list[PartitionOfTopic]) -> Iterator[Append]:
+        """As `_forget`, in so many writes that each is a batch that the log takes."""
+        count = max(1, TOMBSTONES_BYTES_MAX // (len(group_id.encode()) + TOMBSTONE_BYTES))
+        for first in range(0, len(partitions), count):
+            yield self._forget(group_id, partitions[first : first + count], None)
 
     def _on_forgotten(
         self,
@@ -491,18 +505,22 @@ class GroupMachine:
             return [Reply(reply, codes.GROUP_ID_NOT_FOUND)]
         if group.state != EMPTY:
             return [Reply(reply, codes.NON_EMPTY_GROUP)]
-        return self._delete(group, partial(Reply[int], reply))
+        return [self._delete(group, self.partitions_of(group_id), partial(Reply[int], reply))]
 
-    def _delete(self, group: ClassicGroup, told: Callable[[int], Effect] | None) -> list[Effect]:
+    def _delete(
+        self,
+        group: ClassicGroup,
+        partitions: list[PartitionOfTopic],
+        told: Callable[[int], Effect] | None,
+    ) -> Append:
         """Ends a group that has no members, and forgets its offsets."""
         group_id = group.group_id
-        partitions = self.partitions_of(group_id)
         self._journal.pop(self.groups, group_id)
         self._deadlines.forget(group_id)
         tombstones = [records.offset_record(group_id, *each, None) for each in partitions]
         tombstones.append(records.group_record(group_id, None))
         then = partial(self._on_forgotten, group_id, partitions, told)
-        return [Append(tombstones, then, self._journal.take())]
+        return Append(tombstones, then, self._journal.take())
 
     # --- groups -----------------------------------------------------------------------------------
 

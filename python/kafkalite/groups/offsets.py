@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from kafkalite.groups.classic import ClassicGroup
+from kafkalite.groups.events import CommitRequest
 from kafkalite.groups.states import CONSUMER_PROTOCOL_TYPE, EMPTY, STABLE
+from kafkalite.protocol import codes
+from kafkalite.protocol.java import java_length
 
 
 class CommittedOffset(NamedTuple):
@@ -214,6 +217,26 @@ class Offsets:
                     is_over = wall_ms - since_ms >= retention_ms
                 if is_over:
                     yield topic, partition
+
+
+def judge_offsets(
+    request: CommitRequest, metadata_bytes_max: int, wall_ms: int
+) -> tuple[list[int], list[Commit]]:
+    """A code for each offset, and those that are taken."""
+    retention_ms = request.retention_time_ms
+    # The end of time is the largest number that the record holds.
+    expire_ms = min(wall_ms + retention_ms, 2**63 - 1) if retention_ms != -1 else -1
+    results = []
+    taken = []
+    for topic, topic_id, partition, offset, leader_epoch, metadata in request.offsets:
+        is_long = 2 * len(metadata) > metadata_bytes_max
+        if is_long and java_length(metadata) > metadata_bytes_max:
+            results.append(codes.OFFSET_METADATA_TOO_LARGE)
+            continue
+        results.append(codes.NONE)
+        committed = CommittedOffset(offset, leader_epoch, metadata, wall_ms, expire_ms, topic_id)
+        taken.append((topic, partition, committed))
+    return results, taken
 
 
 def _put(tree: Tree[Leaf], place: Place, leaf: Leaf) -> None:

@@ -1,0 +1,112 @@
+"""Offsets that are forgotten in steps, of deleted topics and expired ones."""
+
+from typing import Any
+
+from kafkalite.coordinator.machine import Append, Moment
+from kafkalite.groups.deletions import STEP_OFFSETS
+from kafkalite.groups.events import CommitRequest, Limits, OffsetLimits, OffsetToCommit
+from kafkalite.groups.machine import TOMBSTONES_BYTES_MAX, GroupMachine
+from kafkalite.groups.offsets import CommittedOffset
+from kafkalite.groups.records import SERDE
+from kafkalite.protocol import codes
+
+OFFSET = CommittedOffset(5, -1, "", 0)
+INTERVAL_MS = 1_000
+LARGE = 3 * STEP_OFFSETS
+
+
+class Play:
+    """A machine whose writes are on disk at once."""
+
+    def __init__(self) -> None:
+        limits = OffsetLimits(metadata_bytes_max=10, retention_ms=1, expiry_interval_ms=INTERVAL_MS)
+        self.machine = GroupMachine(Limits(1, 0), limits)
+        self.written: list[tuple[Any, bytes | None]] = []
+        """Keys and values, in the order of the log."""
+        self.now_ms = 0
+
+    def moment(self) -> Moment:
+        return Moment(self.now_ms, self.now_ms)
+
+    def perform(self, effects: Any) -> int:
+        """How many records were written in this step."""
+        count = 0
+        for each in effects:
+            if not isinstance(each, Append):
+                each.send()
+                continue
+            size = sum(len(key) + len(value or b"") for key, value in each.records)
+            assert size <= TOMBSTONES_BYTES_MAX
+            for key, value in each.records:
+                record = SERDE.read(key, value)
+                assert not isinstance(record, int)
+                self.written.append((record[1], value))
+            count += len(each.records)
+            if each.then is not None:
+                count += self.perform(each.then(codes.NONE, len(self.written), self.moment()))
+        return count
+
+    def pass_time(self, until_ms: int) -> None:
+        """Does what is due, each step as short as it is to be."""
+        while (wake_ms := self.machine.next_wake_ms()) is not None and wake_ms <= until_ms:
+            self.now_ms = max(self.now_ms, wake_ms)
+            assert self.perform(self.machine.on_time(self.moment())) < 2 * STEP_OFFSETS
+        self.now_ms = until_ms
+
+    def places(self) -> set[tuple[str, int]]:
+        return {(key.group, key.partition) for key, value in self.written if value is None}
+
+
+def put(play: Play, *groups: str) -> None:
+    for group_id in groups:
+        for partition in range(LARGE):
+            play.machine.offsets.put(group_id, "t", partition, OFFSET)
+
+
+def test_the_offsets_of_a_deleted_topic_are_forgotten_in_steps() -> None:
+    """All were in one step, those of a group in one write: of 30,000 offsets that is larger than
+    the log takes, so that they stayed for ever."""
+    play = Play()
+    put(play, "g", "h")
+    play.machine.offsets.put("g", "u", 0, OFFSET)
+    play.machine.offsets.put_open(7, "i", "t", 0, OFFSET)
+    assert play.perform(play.machine.on_topics(["t"], play.moment())) < 2 * STEP_OFFSETS
+    assert play.machine.partitions_of("h")
+    play.pass_time(INTERVAL_MS)
+    assert len(play.written) == 2 * LARGE + 1
+    assert play.places() == {("i", 0), *((name, at) for name in "gh" for at in range(LARGE))}
+    assert play.machine.offsets.group_ids() == ["g"]
+    assert play.machine.next_wake_ms() is None
+
+
+def test_what_is_committed_in_a_topic_that_is_there_again_stays() -> None:
+    play = Play()
+    put(play, "g")
+    play.perform(play.machine.on_topics(["t"], play.moment()))
+    assert len(play.written) < LARGE
+    told: list[list[int]] = []
+    for topic in ("u", "t"):
+        before = len(play.written)
+        offset = OffsetToCommit(topic, bytes(16), LARGE - 1, 9, -1, "")
+        request = CommitRequest("", None, -1, -1, True, [offset])
+        play.perform(play.machine.commit("g", request, told.append, play.moment()))
+        # Another topic's commit waits for nobody.
+        assert (len(play.written) == before + 1) == (topic == "u")
+    play.pass_time(INTERVAL_MS)
+    assert told == [[0], [0]]
+    assert play.written[-1][1] is not None
+    assert play.machine.partitions_of("g") == [("u", LARGE - 1), ("t", LARGE - 1)]
+
+
+def test_the_expired_offsets_of_a_large_group_are_forgotten_in_steps_and_it_the_next_time() -> None:
+    play = Play()
+    put(play, "g")
+    play.machine.offsets.put("small", "t", 0, OFFSET)
+    while not play.machine.on_loaded(play.moment(), 500)[1]:
+        pass
+    play.pass_time(2 * INTERVAL_MS - 1)
+    assert len(play.written) == LARGE + 2
+    assert list(play.machine.groups) == ["g"]
+    play.pass_time(2 * INTERVAL_MS + 100)
+    assert not play.machine.groups
+    assert len(play.written) == LARGE + 3
