@@ -46,9 +46,14 @@ class Publisher:
     """Tells one core. Used by the control thread only, once the node serves."""
 
     def __init__(
-        self, engine_configs: EngineConfigs, features: Sequence[tuple[str, int, int]] = SUPPORTED
+        self,
+        engine_configs: EngineConfigs,
+        features: Sequence[tuple[str, int, int]] = SUPPORTED,
+        view: Callable[[PartitionImage], PartitionImage] | None = None,
     ) -> None:
-        """`features` are those that this node supports: name, lowest and highest level."""
+        """`features` are those that this node supports: name, lowest and highest level. `view`
+        gives partitions as this node serves them, where that is not as the metadata says."""
+        self._view = view
         self._engine_configs = engine_configs
         self._features = features
         self._kraft_version = 0
@@ -91,9 +96,10 @@ class Publisher:
             alike = frozenset(own.items())
             if alike not in configs:
                 configs[alike] = dict(self._engine_configs(own))
-            states[topic.name] = TopicState(
-                topic.id, topic.is_internal, configs[alike], topic.partitions
-            )
+            partitions = topic.partitions
+            if self._view is not None:
+                partitions = tuple(map(self._view, partitions))
+            states[topic.name] = TopicState(topic.id, topic.is_internal, configs[alike], partitions)
         return states
 
     def place(self, count: int) -> list[bytes]:

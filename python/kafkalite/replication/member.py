@@ -23,7 +23,7 @@ from kafkalite.errors import CorruptFileError, KafkaliteError, LoadStoppedError
 from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.features import KRAFT_VERSION
 from kafkalite.metadata.fold import MetadataDelta, difference
-from kafkalite.metadata.image import Image, TopicImage
+from kafkalite.metadata.image import NO_LEADER, Image, PartitionImage, TopicImage
 from kafkalite.metadata.observer import Address, Observer, ObserverError
 from kafkalite.metadata.publisher import EngineConfigs, Publisher
 from kafkalite.metadata.write_lock import WriteLock
@@ -92,7 +92,8 @@ class Member:
         registration_ms: int,
     ) -> None:
         """`session_ms`: `broker.session.timeout.ms`; an answer is waited for half of it."""
-        self.publisher = Publisher(engine_configs, identity.features)
+        self.node_id = identity.node_id
+        self.publisher = Publisher(engine_configs, identity.features, self._as_served)
         self.lock = WriteLock()
         self.timers = Timers()
         self.channels = Channels(f"broker-{identity.node_id}")
@@ -105,7 +106,6 @@ class Member:
         self._directories = Directories(identity.node_id)
         self._directory_ids = dict(identity.directories)
         self._assign_timer: Timer | None = None
-        self.node_id = identity.node_id
         self._log = log
         self._answer_ms = max(1, session_ms // 2)
         self._stop_signals: Collection[signal.Signals] = ()
@@ -474,6 +474,13 @@ class Member:
             else:
                 self._published.append((is_so, future))
 
+    def _as_served(self, partition: PartitionImage) -> PartitionImage:
+        """A partition that others have in sync, too, has no leader here: they would not get what
+        this broker takes, and one of them may be elected."""
+        if partition.leader == self.node_id and partition.isr != (self.node_id,):
+            return partition._replace(leader=NO_LEADER)
+        return partition
+
     def _tell_unserved(self, topics: Collection[TopicImage]) -> None:
         """Has the log say which partitions this broker should replicate, which it cannot yet."""
         found = [
@@ -487,7 +494,7 @@ class Member:
         for topic, index in found[:NAMED_MAX]:
             self._log.error(
                 f"{topic.name}-{index} has several replicas: this broker does not follow other "
-                "leaders yet, and is not in sync with them"
+                "leaders yet, and does not lead while others are in sync"
             )
         if len(found) > NAMED_MAX:
             self._log.error(f"and {len(found) - NAMED_MAX} more partitions have several replicas")
