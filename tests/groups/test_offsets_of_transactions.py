@@ -62,6 +62,7 @@ def test_the_open_offsets_of_other_groups_are_not_looked_at() -> None:
         machine.offsets.put_open(number % 3, Name(str(number)), "t", 0, OFFSET)
     Name.compared = 0
     assert machine.offsets.partitions_of("7") == [("t", 0)]
+    assert machine.offsets.count_of("7") == 1
     machine.offsets.remove("7", "t", 0)
     assert machine.offsets.partitions_of("7") == []
     assert Name.compared < 100
@@ -88,6 +89,7 @@ def test_a_large_transaction_is_taken_in_steps_and_its_end_told_after_the_last()
         is_taken = [machine.offsets.get("g", "t", each) is not None for each in range(count)]
         is_unstable = [machine.offsets.is_unstable("g", "t", each) for each in range(count)]
         assert sum(is_taken) <= steps * TAKEN_AT_ONCE
+        assert machine.offsets.count_of("g") == count - 1
         taken_or_unstable = zip(is_taken, is_unstable, strict=True)
         assert [any(each) for each in taken_or_unstable].count(False) == 1
         assert not told or all(is_taken[each] for each in range(count) if each != left)
@@ -97,6 +99,7 @@ def test_a_large_transaction_is_taken_in_steps_and_its_end_told_after_the_last()
     assert told == [0, 0]
     assert machine.offsets.get("g", "t", left) is None
     first = machine.offsets.get("g", "t", 0)
+    assert machine.offsets.count_of("g") == len(machine.offsets.partitions_of("g")) == count - 1
     assert first is not None
     assert first.offset == 6
 

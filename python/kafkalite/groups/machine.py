@@ -183,9 +183,9 @@ class GroupMachine:
             left -= GROUP_COSTS
             group = self.groups.get(expiring.pop())
             if group is not None:
-                known = self.offsets.partitions_of(group.group_id)
-                left -= len(known)
-                effects += self._expire_group(group, known, being_written, moment)
+                kept = being_written.get(group.group_id, {})
+                effects += self._expire_group(group, kept, moment)
+                left -= self.offsets.count_of(group.group_id)
         self._expiring = expiring
         pause_ms = STEP_PAUSE_MS if expiring else self._offset_limits.expiry_interval_ms
         self._expiry_due_ms = moment.now_ms + pause_ms
@@ -194,25 +194,23 @@ class GroupMachine:
     def _expire_group(
         self,
         group: ClassicGroup,
-        known: list[PartitionOfTopic],
-        being_written: dict[str, dict[PartitionOfTopic, None]],
+        kept: dict[PartitionOfTopic, None],
         moment: Moment,
     ) -> list[Effect]:
         retention_ms = self._offset_limits.retention_ms
-        kept = being_written.get(group.group_id, {})
         expired = [
             each
             for each in self.offsets.expired(group, moment.wall_ms, retention_ms)
             if each not in kept
         ]
-        left = len({*known, *kept} if kept else known) - len(expired)
+        has_more = bool(kept) or self.offsets.count_of(group.group_id) > len(expired)
         if len(expired) > STEP_OFFSETS:
             # The group has its turn the next time.
             names = frozenset(topic for topic, _ in expired)
             self._deletions.add(names, self._forget_each(group.group_id, expired), moment)
             return []
         # A deletion that fails is tried again the next time.
-        if left == 0 and group.state == EMPTY and not group.members.pending:
+        if not has_more and group.state == EMPTY and not group.members.pending:
             # Each by itself: of a large group they are more than a batch holds.
             return [*self._forget_each(group.group_id, expired), self._delete(group, [], None)]
         return list(self._forget_each(group.group_id, expired))

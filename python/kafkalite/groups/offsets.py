@@ -103,6 +103,15 @@ class Offsets:
         }
         return list(found)
 
+    def count_of(self, group_id: str) -> int:
+        """How many `partitions_of` gives."""
+        topics = self.of_group(group_id)
+        count = sum(map(len, topics.values()))
+        for topic, unstable in self._unstable.get(group_id, {}).items():
+            partitions = topics.get(topic, {})
+            count += sum(each not in partitions for each in unstable)
+        return count
+
     def group_ids(self) -> list[str]:
         """Groups with an offset, be it of an open transaction."""
         return list(dict.fromkeys([*self._by_group, *self._unstable]))
@@ -207,8 +216,9 @@ class Offsets:
         for topic, partitions in self.of_group(group.group_id).items():
             if group.is_subscribed_to(topic):
                 continue
+            unstable = self._unstable.get(group.group_id, {}).get(topic, {})
             for partition, offset in partitions.items():
-                if self.is_unstable(group.group_id, topic, partition):
+                if partition in unstable:
                     continue
                 since_ms = offset.commit_timestamp_ms if since_empty_ms == -1 else since_empty_ms
                 if offset.expire_timestamp_ms != -1:
