@@ -56,7 +56,8 @@ async def handle(
         if version < FENCED_SINCE:
             for each in [each for each, code in found.items() if code == codes.PRODUCER_FENCED]:
                 found[each] = codes.INVALID_PRODUCER_EPOCH
-        return Response(results_by_topic_v3_and_below=await _topics(context, asked, found))
+        names = (each.name for each in message.v3_and_below_topics)
+        return Response(results_by_topic_v3_and_below=await _topics(context, names, asked, found))
     if request.is_internal:
         (transaction,) = message.transactions
         asked = await _partitions(context, transaction.topics)
@@ -80,7 +81,7 @@ async def handle(
         response.results_by_transaction.append(
             Response.AddPartitionsToTxnResult(
                 transactional_id=transaction.transactional_id,
-                topic_results=await _topics(context, rows, found),
+                topic_results=await _topics(context, (), rows, found),
             )
         )
     return response
@@ -152,12 +153,17 @@ async def _partitions(context: Context, topics: Sequence[Any]) -> list[TopicPart
 
 
 async def _topics(
-    context: Context, asked: Iterable[TopicPartition], found: Mapping[TopicPartition, int]
+    context: Context,
+    names: Iterable[str],
+    asked: Iterable[TopicPartition],
+    found: Mapping[TopicPartition, int],
 ) -> list[Any]:
+    """The topics of these names, and those of the partitions."""
     kind = Response.AddPartitionsToTxnTopicResult
     row = kind.AddPartitionsToTxnPartitionResult
-    topics: dict[str, list[Any]] = {}
-    async for topic, index in context.tasks.sliced(asked):
+    sliced = context.tasks.sliced
+    topics: dict[str, list[Any]] = {name: [] async for name in sliced(names)}
+    async for topic, index in sliced(asked):
         rows = topics.setdefault(topic, [])
         rows.append(row(partition_index=index, partition_error_code=found[topic, index]))
     return [kind(name=topic, results_by_partition=rows) for topic, rows in topics.items()]

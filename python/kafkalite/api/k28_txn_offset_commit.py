@@ -166,7 +166,7 @@ async def _response(context: Context, judged: list[Judged], results: list[int]) 
     row = kind.TxnOffsetCommitResponsePartition
     sliced = context.tasks.sliced
     async for name, _, rows in sliced(judged):
-        told = topics.setdefault(name, [])
         async for index, refusal in sliced(rows):
+            told = topics.setdefault(name, [])
             told.append(row(partition_index=index, error_code=refusal or next(left)))
     return Response(topics=[kind(name=name, partitions=rows) for name, rows in topics.items()])

@@ -30,6 +30,7 @@ SCRIPT: list[Case] = [
     *groups.SHOWN,
     *configs.OTHER_CONFIGS,
     *transactions.LISTING,
+    *transactions.WRONG,
     *cluster.CLUSTER,
     *cluster.ACLS,
     *cluster.PLACES,
