@@ -56,17 +56,19 @@ class KafkaBroker:
         jvm: Sequence[str] | None = None,
         features: Mapping[str, int] | None = None,
         cluster_id: str | None = None,
+        port: int | None = None,
     ) -> None:
         """Nothing runs until `start`. `folder` takes the properties and the broker's output, and
         the log directory `folder/data` unless `log_dirs` names others. `jvm` are options in place
         of those that keep a test short, and `features` levels other than those of a new
-        directory, of a new cluster unless `cluster_id` names one."""
+        directory, of a new cluster unless `cluster_id` names one. `port` is a free
+        one unless it is given."""
         self.folder = folder
         self.log_dirs = list(log_dirs or [folder / "data"])
         self.bootstrap_servers = ""
         self.output = folder / "kafka.log"
         self._tools = tools
-        self._ports: list[int] | None = None
+        self._ports = None if port is None else [port, *free_ports(1)]
         self._properties = dict(properties or {})
         self._jvm = jvm
         self._features = dict(features or {})
