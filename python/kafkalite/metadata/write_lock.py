@@ -113,6 +113,8 @@ class WriteLock:
                 turn.set(None)
 
     def _first_changing(self, names: Collection[str]) -> Future[None] | None:
+        if not self._changing:
+            return None  # without a look at a hundred thousand names
         return next((self._changing[each] for each in names if each in self._changing), None)
 
 
