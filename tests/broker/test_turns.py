@@ -12,6 +12,7 @@ from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import messages
 from kafkalite.server import ControlServer
 from kafkalite.service.stderr_log import Log
+from kafkalite.timers import Timers
 
 KEY = 60
 
@@ -29,7 +30,7 @@ def test_what_is_ready_is_done_before_the_next_request() -> None:
         logs=SimpleNamespace(answer=lambda _number: None, make=lambda *_: None),
     )
     config: Any = {"node.id": 1}
-    metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
+    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
     context = Context(core, config, Log("error"), metadata)
 
     def do(name: str) -> None:
@@ -68,7 +69,7 @@ def test_the_answers_of_tasks_that_go_on_together_leave_together() -> None:
     logs = SimpleNamespace(answer=lambda _number: "written", make=lambda *_: None)
     core: Any = SimpleNamespace(cluster_id="cluster", requests=requests, logs=logs)
     config: Any = {"node.id": 1}
-    metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
+    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
     context = Context(core, config, Log("error"), metadata)
     written = context.logs.make({})
 
@@ -107,7 +108,7 @@ def test_a_request_that_nobody_can_answer_costs_its_connection_only() -> None:
     logs = SimpleNamespace(answer=None)
     core: Any = SimpleNamespace(cluster_id="cluster", requests=requests, logs=logs)
     config: Any = {"node.id": 1}
-    metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
+    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
     context = Context(core, config, Log("error"), metadata)
     kind = messages.DescribeClusterRequest
     handler: Any = SimpleNamespace(name="DescribeCluster", request_kind=kind, handle=None)
@@ -130,7 +131,7 @@ def test_requests_that_have_not_begun_are_left_when_nobody_waits_for_answers() -
         logs=SimpleNamespace(answer=None),
     )
     config: Any = {"node.id": 1}
-    metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
+    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
     context = Context(core, config, Log("error"), metadata)
 
     def handle(_context: Context, request: Any, _message: Any) -> None:
@@ -150,7 +151,7 @@ def test_a_topic_whose_logs_are_being_made_does_not_count_yet() -> None:
     topics = {name: SimpleNamespace(name=name, partitions=[0, 1]) for name in ("old", "new")}
     image = SimpleNamespace(topics=topics)
     cluster = SimpleNamespace(image=image)
-    metadata: Any = SimpleNamespace(cluster=cluster, controller=None, lock=lock)
+    metadata: Any = SimpleNamespace(cluster=cluster, engine=None, lock=lock, timers=Timers())
     requests = SimpleNamespace(wake=None)
     core: Any = SimpleNamespace(cluster_id="cluster", logs=None, requests=requests)
     config: Any = {"node.id": 1}
@@ -168,7 +169,7 @@ def test_what_fails_in_the_background_is_told_whatever_it_was() -> None:
     logs = SimpleNamespace(answer=None)
     core: Any = SimpleNamespace(cluster_id="cluster", logs=logs, requests=requests)
     config: Any = {"node.id": 1}
-    metadata: Any = SimpleNamespace(cluster=None, controller=None, lock=None)
+    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
     context = Context(core, config, Log("error"), metadata)
 
     def fail() -> None:
