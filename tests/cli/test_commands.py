@@ -19,7 +19,7 @@ import kafkalite
 from api.raw import Connection
 from api.transactions import Transactor
 from kafkalite import cli
-from kafkalite.client import Consumer
+from kafkalite.client import Consumer, Producer
 
 
 class Told(NamedTuple):
@@ -759,11 +759,33 @@ def test_transactions_of_our_broker_are_described_and_ended(run: Run, servers: s
     assert json.loads(producer)["currentTransactionStartOffset"] == 0
     assert run("transactions", "abort", *place).exit == 2
     assert run("transactions", "abort", *place, "--start-offset", "1").exit == 1
-    assert run("transactions", "abort", *place, "--start-offset", "0").exit == 0
-    (producer,) = run("transactions", "describe-producers", *place, "--json").out.splitlines()
-    assert json.loads(producer)["currentTransactionStartOffset"] is None
+    # It would be torn: its coordinator knows it.
+    refused = run("transactions", "abort", *place, "--start-offset", "0")
+    assert (refused.exit, "does not hang" in refused.err) == (1, True)
+    with Producer(servers, transactional_id="young") as young:
+        young.begin_transaction()
+        young.send("in-transactions", b"1")
+        young.flush()
+        left_out = run("transactions", "find-hanging", *place)
+    assert (left_out.exit, "1 open transactions have a record" in left_out.err) == (0, True)
+    assert run("transactions", "force-terminate", "nobody").exit == 1
+    assert run("transactions", "describe", "nobody").exit == 1
     assert run("transactions", "force-terminate", "left-open").exit == 0
+    deadline = time.monotonic() + 30
+    is_open = True
+    while is_open and time.monotonic() < deadline:
+        told = run("transactions", "describe-producers", *place, "--json").out
+        is_open = '"currentTransactionStartOffset": null' not in told.splitlines()[0]
+    assert not is_open
+    # A producer without an open transaction begins at -1.
+    assert run("transactions", "abort", *place, "--start-offset", "-1").exit == 1
     found = json.loads(run("transactions", "describe", "left-open", "--json").out)
     assert found["transactionState"] == "Empty"
-    for wrong in (["describe"], ["find-hanging"], ["find-hanging", "--partition", "0"]):
+    for wrong in (
+        ["describe"],
+        ["find-hanging"],
+        ["find-hanging", "--partition", "0"],
+        ["find-hanging", "--broker-id", "9"],
+        ["find-hanging", *place, "--max-transaction-timeout", "-5"],
+    ):
         assert run("transactions", *wrong).exit == 2

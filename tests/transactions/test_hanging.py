@@ -8,6 +8,8 @@ import pytest
 import kafkalite
 from api.raw import Connection
 from api.transactions import Transactor, transactor
+from kafkalite.client.transaction_admin import TransactionAdmin, hanging
+from kafkalite.errors import BrokerError
 from kafkalite.protocol import messages
 
 
@@ -37,7 +39,8 @@ def test_a_hanging_transaction_is_told_of_with_the_command_that_ends_it(
                 assert connection.ask("DeleteTopics", 6, request).responses[0].error_code == 0
         broker.kill()
         broker.start()
-        command = "kafkalite transactions abort --topic topic --partition 0 --start-offset 0"
+        place = "--topic topic --partition 0 --start-offset 0"
+        command = f"kafkalite transactions abort --bootstrap-server HOST:PORT {place}"
         deadline = time.monotonic() + (30 if is_hanging else 2)
         while command not in broker.log_tail(1_000) and time.monotonic() < deadline:
             time.sleep(0.05)  # the poll of the log
@@ -77,3 +80,8 @@ def test_nobody_is_asked_to_abort_what_a_coordinator_may_know_that_is_not_loaded
         assert f"in {topic}-0, may be" in line
         assert "__transaction_state-0 " in line
         assert "transactions abort" not in broker.log_tail(1_000)
+        with (
+            TransactionAdmin(broker.bootstrap_servers) as admin,
+            pytest.raises(BrokerError, match="__transaction_state-0 has no leader"),
+        ):
+            hanging(admin, admin.describe_producers([(topic, 0)]))

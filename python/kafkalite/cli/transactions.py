@@ -43,7 +43,7 @@ def _actions() -> Actions:
         type=long_argument,
         default=-1,
         metavar="MS",
-        help="only transactions that are open for longer",
+        help="only transactions that began longer ago",
     )
     listing.add_argument(
         "--transactional-id-pattern", metavar="PATTERN", help="only ids of a regular expression"
@@ -61,15 +61,18 @@ def _actions() -> Actions:
         type=int_argument,
         default=MAX_TIMEOUT_MINUTES,
         metavar="MINUTES",
-        help=f"only those without a record for longer ({MAX_TIMEOUT_MINUTES})",
+        help=f"only those whose last record is older ({MAX_TIMEOUT_MINUTES})",
     )
     abort = actions.add("abort", _abort, "end a transaction that hangs in one partition")
     _add_place(abort, required=True)
     abort.add_argument("--start-offset", type=long_argument, metavar="N", help="where it begins")
-    abort.add_argument("--producer-id", type=long_argument, metavar="N", help="of brokers before 3")
-    abort.add_argument("--producer-epoch", type=int_argument, metavar="N", help="likewise")
-    abort.add_argument("--coordinator-epoch", type=int_argument, metavar="N", help="likewise")
-    end = actions.add("force-terminate", _force, "abort the transaction of an id")
+    instead = "for brokers before Kafka 3.0, in place of --start-offset; nothing is checked"
+    for flag, kind in (("id", long_argument), ("epoch", int_argument)):
+        abort.add_argument(f"--producer-{flag}", type=kind, metavar="N", help=instead)
+    abort.add_argument("--coordinator-epoch", type=int_argument, metavar="N", help=instead)
+    end = actions.add(
+        "force-terminate", _force, "abort the transaction of an id, and shut its producer out"
+    )
     _add_id(end)
     return actions
 
@@ -127,6 +130,8 @@ def _describe(options: argparse.Namespace) -> int:
     with client_of(Cluster, options) as cluster:
         transactions = TransactionAdmin(cluster)
         found = transactions.describe(_id_of(options))
+    has_begun = found.start_ms >= 0
+    duration_ms = int(time.time() * 1000) - found.start_ms if has_begun else None
     if options.json:
         print_json(
             {
@@ -136,12 +141,12 @@ def _describe(options: argparse.Namespace) -> int:
                 "producerEpoch": found.producer_epoch,
                 "transactionState": found.state,
                 "transactionTimeoutMs": found.timeout_ms,
-                "currentTransactionStartTimeMs": None if found.start_ms < 0 else found.start_ms,
+                "currentTransactionStartTimeMs": found.start_ms if has_begun else None,
+                "transactionDurationMs": duration_ms,
                 "topicPartitions": [{"topic": t, "partition": p} for t, p in found.partitions],
             }
         )
         return 0
-    has_begun = found.start_ms >= 0
     titles: tuple[str, ...] = ("CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch")
     titles += ("TransactionState", "TransactionTimeoutMs", "CurrentTransactionStartTimeMs")
     row = (
@@ -152,7 +157,7 @@ def _describe(options: argparse.Namespace) -> int:
         found.state,
         found.timeout_ms,
         found.start_ms if has_begun else None,
-        int(time.time() * 1000) - found.start_ms if has_begun else None,
+        duration_ms,
         ",".join(f"{topic}-{index}" for topic, index in found.partitions),
     )
     _print_rows((*titles, "TransactionDurationMs", "TopicPartitions"), [row])
@@ -198,21 +203,20 @@ def _find(options: argparse.Namespace) -> int:
         )
     if options.topic is None and options.partition is not None:
         raise UsageError("--partition needs --topic")
+    if options.max_transaction_timeout < 0:
+        raise UsageError("--max-transaction-timeout is 0 or more minutes")
     now_ms = int(time.time() * 1000)
     oldest_ms = now_ms - options.max_transaction_timeout * 60_000
     with client_of(Cluster, options) as cluster:
         transactions = TransactionAdmin(cluster)
         places = _places(Admin(cluster), options)
-        open_ones: dict[tuple[str, int], Sequence[OpenProducer]] = {
-            place: [
-                each
-                for each in producers
-                if each.transaction_start_offset >= 0 and each.last_timestamp < oldest_ms
-            ]
-            for place, producers in transactions.describe_producers(
-                places, broker=options.broker_id
-            ).items()
-        }
+        open_ones: dict[tuple[str, int], Sequence[OpenProducer]] = {}
+        young_count = 0
+        producers = transactions.describe_producers(places, broker=options.broker_id)
+        for place, each_producer in producers.items():
+            begun = [each for each in each_producer if each.transaction_start_offset >= 0]
+            open_ones[place] = [each for each in begun if each.last_timestamp < oldest_ms]
+            young_count += len(begun) - len(open_ones[place])
         found = hanging(transactions, open_ones)
     titles: tuple[str, ...] = (
         "Topic",
@@ -234,6 +238,12 @@ def _find(options: argparse.Namespace) -> int:
         )
         for place, each in found
     ]
+    if young_count:
+        print_error(
+            f"{young_count} open transactions have a record of the last "
+            f"{options.max_transaction_timeout} minutes and were left out: "
+            "see --max-transaction-timeout"
+        )
     if options.json:
         names: tuple[str, ...] = (
             "topic",
@@ -254,6 +264,8 @@ def _places(admin: Admin, options: argparse.Namespace) -> list[tuple[str, int]]:
     """Partitions to look at: of a topic, of a broker, or of both."""
     if options.partition is not None:
         return [(options.topic, options.partition)]
+    if options.broker_id is not None and options.broker_id not in admin.cluster.nodes:
+        raise UsageError(f"the cluster has no broker {options.broker_id}")
     names = [options.topic]
     if options.topic is None:
         names = [topic.name for topic in admin.list_topics()]
@@ -280,11 +292,17 @@ def _abort(options: argparse.Namespace) -> int:
             return 0
         start = options.start_offset
         found = transactions.describe_producers([place])[place]
-        at = [each for each in found if each.transaction_start_offset == start]
+        at = [each for each in found if 0 <= each.transaction_start_offset == start]
         if not at:
             print_error(
                 f"Could not find any open transactions starting at offset {start} on partition"
                 f" {options.topic}-{options.partition}"
+            )
+            return 1
+        if not hanging(transactions, {place: at}):
+            print_error(
+                f"The transaction at offset {start} does not hang: its coordinator knows it, and it"
+                " would be torn. `kafkalite transactions force-terminate ID` ends all of it"
             )
             return 1
         transactions.abort(place, at[0])
@@ -294,5 +312,7 @@ def _abort(options: argparse.Namespace) -> int:
 def _force(options: argparse.Namespace) -> int:
     with client_of(Cluster, options) as cluster:
         transactions = TransactionAdmin(cluster)
-        transactions.force_terminate(_id_of(options))
+        name = _id_of(options)
+        transactions.describe(name)  # one that is not known would be made
+        transactions.force_terminate(name)
     return 0

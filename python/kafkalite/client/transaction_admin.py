@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from kafkalite.client.arguments import pairs, short_text
-from kafkalite.client.network.cluster import ClusterClient
-from kafkalite.client.network.connection import check
+from kafkalite.client.network.cluster import Cluster, ClusterClient
+from kafkalite.client.network.connection import broker_error, check
 from kafkalite.client.network.metadata import TRANSACTION
 from kafkalite.errors import BrokerError, ClientError, UnsupportedVersionError
 from kafkalite.protocol import messages
@@ -32,6 +32,7 @@ Partition = tuple[str, int]
 
 HAS_MOVED = frozenset((COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR))
 PASSES = HAS_MOVED | {COORDINATOR_LOAD_IN_PROGRESS, CONCURRENT_TRANSACTIONS}
+STATE_TOPIC = "__transaction_state"
 DURATION_SINCE, PATTERN_SINCE = 1, 2
 """Versions of ListTransactions."""
 FENCE_TIMEOUT_MS = 1
@@ -223,8 +224,12 @@ class TransactionAdmin(ClusterClient):
 def hanging(
     transactions: TransactionAdmin, found: dict[Partition, Sequence[OpenProducer]]
 ) -> list[tuple[Partition, OpenProducer]]:
-    """Producers of open transactions that their coordinator does not know, or not there."""
+    """Producers of open transactions that their coordinator does not know, or not as transactions
+    of that partition. Raises `BrokerError` while a partition of `__transaction_state` has no
+    leader, who might know them."""
     ids = {each.producer_id for producers in found.values() for each in producers}
+    if ids:
+        _refuse_unled(transactions.cluster)
     names: dict[int, str] = {}
     if ids:
         rows = transactions.list_transactions(producer_ids=sorted(ids))
@@ -236,6 +241,13 @@ def hanging(
         for each in producers
         if place not in known.get(each.producer_id, ())
     ]
+
+
+def _refuse_unled(cluster: Cluster) -> None:
+    known = cluster.retry(lambda: cluster.refresh([STATE_TOPIC])).get(STATE_TOPIC)
+    for index, partition in sorted(known.partitions.items()) if known is not None else ():
+        if partition.leader < 0:
+            raise broker_error(COORDINATOR_NOT_AVAILABLE, f"{STATE_TOPIC}-{index} has no leader")
 
 
 def _partitions(transactions: TransactionAdmin, name: str) -> list[Partition]:

@@ -68,8 +68,8 @@ async def tell_of_hanging(context: Host) -> None:
         context.log.warning(
             f"{topic}-{partition} has a transaction of producer {producer_id} that its coordinator "
             f"does not know, from offset {first_offset} on: who reads what is committed waits for "
-            f"it. `kafkalite transactions abort --topic {topic} --partition {partition} "
-            f"--start-offset {first_offset}` ends it"
+            f"it. `kafkalite transactions abort --bootstrap-server HOST:PORT --topic {topic} "
+            f"--partition {partition} --start-offset {first_offset}` ends it"
         )
     if len(hanging) > TOLD_MAX:
         context.log.warning(f"{len(hanging) - TOLD_MAX} further transactions are hanging")

@@ -70,6 +70,8 @@ class TransactionState:
         """The transactions that were begun."""
         self.began_at = 0.0
         """Monotonic seconds."""
+        self._is_repeated = False
+        """The coordinator is asked once more for what it may have done."""
         self._transactional_id = transactional_id
         self._error: KafkaliteError | None = None
         """Why it is FAILED, or FATAL."""
@@ -99,6 +101,7 @@ class TransactionState:
         self.check_ready()
         self.now = State.OPEN
         self.number += 1
+        self._is_repeated = False
         self.began_at = time.monotonic()
 
     def is_under_way(self, number: int) -> bool:
@@ -119,6 +122,8 @@ class TransactionState:
         self._refuse_dead()
         if self.now is State.ABORTING:
             self._refuse_unanswered()
+        if self.now is State.READY:
+            raise InvalidArgumentError("there is nothing to commit: no transaction is under way")
         if self.now not in (State.FLUSHING, State.COMMITTING):
             self.check_open()
             self.now = State.FLUSHING
@@ -134,6 +139,7 @@ class TransactionState:
             raise InvalidArgumentError(
                 "another thread has ended the transaction meanwhile: one is to end it"
             )
+        self._is_repeated = self.now is State.COMMITTING
         if commit:
             self.now = State.COMMITTING
 
@@ -153,9 +159,9 @@ class TransactionState:
         is_final = isinstance(error, UnsupportedVersionError)
         if isinstance(error, BrokerError):
             is_final = error.code in FATAL
-            if error.code in FENCED:
-                commit = self.now is State.COMMITTING
-                error = fenced(self._transactional_id, error, commit=commit)
+            is_told = isinstance(error, FencedError) and not self._is_repeated
+            if error.code in FENCED and not is_told:
+                error = fenced(self._transactional_id, error, may_be_done=self._is_repeated)
             elif error.code == UNSUPPORTED_VERSION:
                 error = because("transaction.version of the cluster was changed", error)
         if is_final:
@@ -211,14 +217,18 @@ def because(what: str, error: KafkaliteError) -> KafkaliteError:
     return type(error)(sentence)
 
 
-def fenced(transactional_id: str, error: BrokerError, *, commit: bool = False) -> BrokerError:
-    """Says in the user's words that their transaction is over. Where a `commit` was asked for, an
-    answer may have been lost before."""
-    unless = ", unless an earlier request to commit it was carried out and not answered"
-    return BrokerError(
+class FencedError(BrokerError):
+    """Says in the user's words that their transaction is over."""
+
+
+def fenced(transactional_id: str, error: BrokerError, *, may_be_done: bool = False) -> FencedError:
+    """Makes the error of who is fenced. `may_be_done`: an earlier request to commit was not
+    answered."""
+    unless = ", unless the request to commit it that was not answered was carried out"
+    return FencedError(
         f"transactional id '{transactional_id}': its transaction was aborted, because "
         f"transaction.timeout.ms was over or another producer uses the id ({error.name})"
-        + (unless if commit else ""),
+        + (unless if may_be_done else ""),
         code=error.code,
         name=error.name,
         retriable=False,

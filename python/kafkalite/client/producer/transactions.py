@@ -317,16 +317,21 @@ def _ask(
     commit: bool = False,
 ) -> Any:
     """The answer of the id's coordinator, which may have moved."""
+    lost_count = 0
 
     def ask() -> Any:
+        nonlocal lost_count
         node_id = cluster.coordinator(transactional_id, TRANSACTION)
+        lost_count += 1
         response = cluster.ask(request, node_id=node_id, at_most=at_most)
+        lost_count -= 1
         code = _first_error(response)
         try:
             check(code, f"transactional id '{transactional_id}'")
         except BrokerError as error:
             if code in FENCED:
-                raise fenced(transactional_id, error, commit=commit) from error
+                may_be_done = commit and lost_count > 0
+                raise fenced(transactional_id, error, may_be_done=may_be_done) from error
             raise
         return response
 
