@@ -1,5 +1,6 @@
 """What tests of several files break."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,3 +15,18 @@ def slow(tmp_path: Path) -> Iterator[Mount]:
     mount = Mount(tmp_path)
     yield mount
     mount.unmount()
+
+
+@pytest.fixture
+def mounts(tmp_path: Path) -> Iterator[list[Mount]]:
+    """Two file systems for two log directories."""
+    made: list[Mount] = []
+    try:
+        for name in ("first", "second"):
+            made.append(Mount(tmp_path, name))
+            (made[-1].path / "logs").mkdir()
+        os.sync()
+        yield made
+    finally:
+        for each in made:
+            each.unmount()

@@ -8,7 +8,7 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,21 +50,6 @@ CONFIG = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
 }
-
-
-@pytest.fixture
-def mounts(tmp_path: Path) -> Iterator[list[Mount]]:
-    """Two file systems for two log directories."""
-    made: list[Mount] = []
-    try:
-        for name in ("first", "second"):
-            made.append(Mount(tmp_path, name))
-            (made[-1].path / "logs").mkdir()
-        os.sync()
-        yield made
-    finally:
-        for each in made:
-            each.unmount()
 
 
 def kept_max(log_dirs: Sequence[Path]) -> Holdings:
