@@ -106,6 +106,7 @@ class Producer:
 
     def is_ended(self, answer: bytes) -> bool:
         """As `is_produced`; takes the epoch of the next transaction."""
+        code: int
         code, producer_id, epoch = struct.unpack_from(">hqh", answer, CODE_OF_END_AT)
         assert code in (0, *AGAIN), code
         if code == 0:

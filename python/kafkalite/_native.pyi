@@ -27,6 +27,7 @@ __all__ = [
     "LogVerification",
     "Logs",
     "MessageCodec",
+    "Outbound",
     "PartitionFigures",
     "ProducerEntry",
     "Re2",

@@ -55,6 +55,8 @@ class HungHost(FakeHost):
     broker_ids = (0,)
     controller_id = node_id = 0
     quorum = SimpleNamespace(kraft_version=0)
+    forwarded = None
+    serves_transactions = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -106,7 +106,7 @@ class FakeHost:
         self.write_lock = WriteLock()
         if logs is not None:
             self._make_topic(NewTopic(OFFSETS_TOPIC, count, {}))
-        self.core = self.controller = self.cluster = self
+        self.core = self.controller = self.engine = self.cluster = self
         self.time_ms = 1000
         self.batch_bytes_max = 1 << 20
         self.append_error: KafkaliteError | None = None
