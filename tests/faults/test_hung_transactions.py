@@ -12,7 +12,7 @@ from api.transactions import Transactor
 from faults.mount import Mount
 from faults.test_slow_directory import PROMPT_S, partitions_by_directory, two_directories
 from kafkalite.protocol import codes, messages
-from kafkalite.protocol.java import java_hash
+from kafkalite.protocol.java_hash import java_hash
 
 STATE_PARTITIONS = 4
 PRODUCE_TIMEOUT_MS = 1_500

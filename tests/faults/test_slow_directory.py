@@ -19,7 +19,7 @@ from api.group_requests import describe, find_coordinator, heartbeat, stable_mem
 from api.raw import Connection
 from faults.mount import Mount
 from kafkalite.protocol import codes, messages
-from kafkalite.protocol.java import java_hash
+from kafkalite.protocol.java_hash import java_hash
 
 # A stalled request has no answer before the thaw, which comes after; a prompt one takes
 # milliseconds, or seconds where the machine is busy.

@@ -9,7 +9,7 @@ from kafkalite.groups import records
 from kafkalite.groups.events import GroupRecord, MemberRecord
 from kafkalite.groups.offsets import CommittedOffset
 from kafkalite.protocol import messages
-from kafkalite.protocol.java import hash_map_order, java_hash
+from kafkalite.protocol.java_hash import hash_map_order, java_hash
 
 TOPIC_ID = bytes.fromhex("917cee62633f46a1a120efd36cf9c6d9")
 

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from kafkalite import _native
 from kafkalite.coordinator.shard import ACTIVE
 from kafkalite.metadata.image import TRANSACTIONS_TOPIC
-from kafkalite.protocol.java import java_hash
+from kafkalite.protocol.java_hash import java_hash
 from kafkalite.transactions.records import transaction_record
 from kafkalite.transactions.states import EMPTY, STATE_NAMES, Transaction
 from sim import clients, truth

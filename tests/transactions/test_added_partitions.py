@@ -7,7 +7,7 @@ import kafkalite
 from api.raw import Connection
 from api.transactions import Transactor
 from kafkalite.protocol import messages
-from kafkalite.protocol.java import java_hash
+from kafkalite.protocol.java_hash import java_hash
 
 TIMEOUT_MS = 3_000
 

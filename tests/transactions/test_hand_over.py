@@ -29,7 +29,7 @@ from api.transactions import Transactor, add_offsets
 from kafkalite import _native
 from kafkalite.coordinator.record_serde import CoordinatorRecord
 from kafkalite.protocol import messages
-from kafkalite.protocol.java import java_hash
+from kafkalite.protocol.java_hash import java_hash
 from kafkalite.transactions import states
 from kafkalite.transactions.records import SERDE, transaction_of, transaction_record
 from oracle.broker import KafkaBroker

@@ -17,7 +17,7 @@ from kafkalite.metadata.controller.topics import NewTopic, check_new_topic
 from kafkalite.metadata.image import NO_LEADER, AlikeNames, Image
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import codes
-from kafkalite.protocol.java import java_hash
+from kafkalite.protocol.java_hash import java_hash
 from kafkalite.tasks import Future, Tasks
 
 PARTITIONS_KNOWN_MAX = 10_000

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 
 from kafkalite.groups.events import JoinReply, Protocols, SyncReply
-from kafkalite.protocol.java import hash_map_order
+from kafkalite.protocol.java_hash import hash_map_order
 
 
 class Member:

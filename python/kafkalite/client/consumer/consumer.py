@@ -539,18 +539,19 @@ class Consumer(ConsumerLoop):
 
     @exclusive
     def positions_of_group(
-        self, since: float
+        self, since_ns: int
     ) -> tuple[GroupMetadata, dict[Partition, tuple[int, int]]]:
         """Gives the offsets that `commit` would commit, each with the leader epoch of what comes
         before it, and as whom: for `send_offsets` of a producer, which commits in a transaction
-        that began at `since`, monotonic seconds.
+        that began at `since_ns` of the monotonic clock.
 
         Raises `BrokerError` as `commit` does, and if partitions were taken from it since then, and
         `InvalidArgumentError` if it commits by itself.
         """
+        whole("since_ns", since_ns, 0, OFFSET_MAX)
         coordinator = self._grouped()
         self._fetcher.waiting.settle()
-        return coordinator.positions_of_group(since)
+        return coordinator.positions_of_group(since_ns)
 
     @exclusive
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:

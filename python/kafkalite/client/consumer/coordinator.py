@@ -11,7 +11,6 @@ thread of their own (`pending_request.py`), so that `poll` keeps its time; the m
 broker that does so: one that is deleted later stays deleted.
 """
 
-import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -91,8 +90,8 @@ class ConsumerCoordinator(Closing):
         self._is_prepared = False
         """All that was read is committed, and nothing is assigned until the group is joined."""
         self._joining: PendingCall[list[Partition]] | None = None
-        self._revoked_at = -math.inf
-        """When partitions were last taken from it, monotonic seconds."""
+        self._revoked_ns = 0
+        """When partitions were last taken from it, by the monotonic clock."""
         self._is_committing = False
         """It is the commit before the join that is under way."""
         self._counting: Cluster | None = None
@@ -183,7 +182,7 @@ class ConsumerCoordinator(Closing):
         self._commit(self._subscription_state.positions() if offsets is None else offsets)
 
     def positions_of_group(
-        self, since: float
+        self, since_ns: int
     ) -> tuple[GroupMetadata, dict[Partition, tuple[int, int]]]:
         """Gives the offsets that `commit` would commit, each with the leader epoch of what comes
         before, and as whom. Raises `BrokerError`, also if partitions were taken from it since then:
@@ -194,7 +193,7 @@ class ConsumerCoordinator(Closing):
                 "auto_commit_interval_ms=None"
             )
         self._refuse_while_joining()
-        if self._revoked_at > since:
+        if self._revoked_ns > since_ns:
             what = f"group '{self.group.options.group}' has rebalanced since the transaction began"
             raise broker_error(ILLEGAL_GENERATION, what)
         offsets = self._subscription_state.positions()
@@ -354,7 +353,7 @@ class ConsumerCoordinator(Closing):
         finally:
             self._subscription_state.assign([])
             if partitions:
-                self._revoked_at = time.monotonic()
+                self._revoked_ns = time.monotonic_ns()
 
     def _joined(self, deadline: float) -> bool:
         """Joins the group and takes what it gives; False while that is under way behind the

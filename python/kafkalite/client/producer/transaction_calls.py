@@ -124,7 +124,7 @@ class TransactionCalls(ProducerLoop):
         state = self._transactional()
         state.check_open()
         try:
-            member, offsets = consumer.positions_of_group(state.began_at)
+            member, offsets = consumer.positions_of_group(state.began_ns)
             if self._transaction is not None and offsets:
                 self._transaction.commit_offsets(member, offsets)
         except InvalidArgumentError:

@@ -68,8 +68,8 @@ class TransactionState:
         self.now = State.READY
         self.number = 0
         """The transactions that were begun."""
-        self.began_at = 0.0
-        """Monotonic seconds."""
+        self.began_ns = 0
+        """When the last one was, by the monotonic clock."""
         self._is_repeated = False
         """The coordinator is asked once more for what it may have done."""
         self._transactional_id = transactional_id
@@ -102,7 +102,7 @@ class TransactionState:
         self.now = State.OPEN
         self.number += 1
         self._is_repeated = False
-        self.began_at = time.monotonic()
+        self.began_ns = time.monotonic_ns()
 
     def is_under_way(self, number: int) -> bool:
         """Says whether that transaction has not been ended."""
