@@ -15,7 +15,7 @@ log, the tests see only that it had read what was decided.
 import itertools
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +35,7 @@ from kafkalite.transactions.records import SERDE, transaction_of, transaction_re
 from oracle.broker import KafkaBroker
 from oracle.engine import NOW_MS, Writer, batches_of
 from oracle.tools import KafkaTools
+from transactions.test_transaction_versions import finalise
 
 pytestmark = pytest.mark.oracle
 
@@ -305,13 +306,15 @@ def free_name(prefix: str, count: int, taken: set[int]) -> tuple[str, int]:
     raise AssertionError
 
 
-def begin_all(connection: Connection, turn: int) -> dict[tuple[str, str], Hand]:
+def begin_all(
+    connection: Connection, turn: int, styles: Sequence[str]
+) -> dict[tuple[str, str], Hand]:
     """Every row in its state, but for those that are yet to be ended."""
     hands = {}
     # A partition is cut behind what must stay: nobody else writes there.
     shards, group_shards = set[int](), set[int]()
     ordered = sorted(ROWS.items(), key=lambda item: item[1].commits is None)
-    for (label, row), style in itertools.product(ordered, STYLES):
+    for (label, row), style in itertools.product(ordered, styles):
         at = f"{turn}-{list(ROWS).index(label)}-{STYLES.index(style)}"
         topics = [f"t-{at}-{index}" for index in range(row.topic_count)]
         for topic in topics:
@@ -386,7 +389,7 @@ def cut(segment: Path, is_last: Callable[[Any], bool]) -> None:
     raise AssertionError(f"nothing to cut in {segment}")
 
 
-def prepare(data: Path, hands: dict[tuple[str, str], Hand]) -> None:
+def prepare(data: Path, hands: dict[tuple[str, str], Hand], value_version: int) -> None:
     """A clean stop comes between Prepare and the markers: what the broker would have written."""
     directory = _native.LogDirectory.open(data, now_ms=NOW_MS)
     for client, row, partitions in hands.values():
@@ -395,7 +398,7 @@ def prepare(data: Path, hands: dict[tuple[str, str], Hand]) -> None:
         client.last_epoch = client.epoch
         *marked, state = partitions
         log = log_of(directory, state)
-        epoch = append_prepare(log, client, row.commits)
+        epoch = append_prepare(log, client, row.commits, value_version)
         version = 2 if client.has_own_epochs else 1
         for topic in client.topics:
             if f"{topic}-0" not in marked:
@@ -417,20 +420,20 @@ def log_of(directory: _native.LogDirectory, name: str) -> _native.Log:
     return log
 
 
-def append_prepare(log: _native.Log, client: Client, commit: bool) -> int:
+def append_prepare(log: _native.Log, client: Client, commit: bool, value_version: int) -> int:
     """The record, and the epoch of the markers."""
-    records = [
-        SERDE.read(key, value)
-        for batch in batches_of(log)
-        for _, _, key, value, _ in batch.records
-        if not batch.is_control
-    ]
     own = [
-        each.value
-        for each in records
-        if isinstance(each, CoordinatorRecord) and each.key.transactional_id == client.name
+        (found.value, value)
+        for batch in batches_of(log)
+        if not batch.is_control
+        for _, _, key, value, _ in batch.records
+        if isinstance(found := SERDE.read(key, value), CoordinatorRecord)
+        and found.key.transactional_id == client.name
     ]
-    ongoing = transaction_of(own[-1])
+    last, value = own[-1]
+    assert value is not None
+    assert int.from_bytes(value[:2], "big") == value_version
+    ongoing = transaction_of(last)
     assert ongoing.state == states.ONGOING
     prepared = ongoing._replace(
         state=states.PREPARE_COMMIT if commit else states.PREPARE_ABORT,
@@ -438,7 +441,7 @@ def append_prepare(log: _native.Log, client: Client, commit: bool) -> int:
         previous_producer_id=ongoing.producer_id,
         client_version=2 if client.has_own_epochs else 0,
     )
-    key, value = transaction_record(client.name, prepared, 1)
+    key, value = transaction_record(client.name, prepared, value_version)
     builder = _native.BatchBuilder()
     builder.append(NOW_MS, key, value)
     epoch = log.leader_epochs()[-1][0]
@@ -499,8 +502,22 @@ def committed_values(servers: str, topics: list[str]) -> dict[str, list[str]]:
     return found
 
 
+def level_of(connection: Connection) -> int:
+    request = messages.ApiVersionsRequest(client_software_name="x", client_software_version="1")
+    answer = connection.ask("ApiVersions", 4, request)
+    levels = {each.name: each.max_version_level for each in answer.finalized_features}
+    return int(levels.get("transaction.version", 0))
+
+
 @pytest.fixture(scope="module")
-def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(
+    request: pytest.FixtureRequest,
+    kafka_tools: KafkaTools,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Story]:
+    """All turns at one level of `transaction.version`."""
+    level: int = request.param
+    styles = STYLES if level == 2 else STYLES[:1]
     folder = tmp_path_factory.mktemp("transactions")
     data = folder / "kafka" / "data"
     kafka = KafkaBroker(kafka_tools, folder / "kafka", properties=CONFIG)
@@ -511,11 +528,15 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
         for number, broker in enumerate((kafka, ours, kafka, ours, kafka)):
             broker.start()
             with Connection(broker.bootstrap_servers) as connection:
+                if not number:
+                    finalise(connection, level)
+                    while level_of(connection) != level:
+                        pass  # Kafka's broker follows its controller
                 if number:
                     forgotten = forgotten_by(kafka) if broker is kafka else {}
                     finish_all(connection, hands, made, TURNS[number - 1], forgotten)
                 if number < len(TURNS):
-                    hands = begin_all(connection, number)
+                    hands = begin_all(connection, number, styles)
                     if number < 2:
                         end_prepared(hands)
             if number == len(TURNS):
@@ -527,7 +548,7 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
             else:
                 broker.stop()
                 if number < len(TURNS):
-                    prepare(data, hands)
+                    prepare(data, hands, min(level, 1))
         with ours:
             made.by_us.update(committed_values(ours.bootstrap_servers, topics))
         yield made
@@ -538,7 +559,12 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.parametrize("turn", TURNS)
 @pytest.mark.parametrize("row", ROWS)
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(
+    ("story", "style"),
+    [(2, STYLES[0]), (2, STYLES[1]), pytest.param(0, STYLES[0], marks=pytest.mark.long)],
+    indirect=["story"],
+    scope="module",
+)
 def test_the_next_broker_ends_what_the_last_one_left(
     story: Story, turn: str, row: str, style: str
 ) -> None:
