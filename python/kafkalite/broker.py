@@ -44,7 +44,7 @@ from kafkalite.metadata.image import BROKER
 from kafkalite.metadata.image import Endpoint as BrokerEndpoint
 from kafkalite.metadata.store import Limits
 from kafkalite.server import ControlServer
-from kafkalite.service.loading import loading_told
+from kafkalite.service.loading import loading_told, missing_told
 from kafkalite.service.stderr_log import Log
 from kafkalite.service.supervisor import Supervisor
 
@@ -416,6 +416,17 @@ def _open(
     image = metadata.image
     states = metadata.publisher.states(image, image.topics.values())
     partition_count = sum(len(each.partitions) for each in image.topics.values())
+    paths = {identity: path for path, identity, _, _ in claimed.directories}
+    # Those whose directory is offline are not made; those that were given none yet are new.
+    repairs += missing_told(
+        paths.values(),
+        (
+            f"{topic.name}-{each.index}"
+            for topic in image.topics.values()
+            for each in topic.partitions
+            if config["node.id"] in each.replicas and each.directory_of(config["node.id"]) in paths
+        ),
+    )
     with loading_told(claimed, partition_count, log, supervisor, frozenset(stop_signals)):
         core = _native.BrokerCore(
             claimed=claimed,
@@ -426,7 +437,7 @@ def _open(
     metadata.serve(core, [each.name for each in advertised])
     for sentence in [*repairs, *core.repairs]:
         log.warning(sentence)
-    log.info(f"{len(image.topics)} topics; {len(handlers)} keys are answered by Python")
+    log.info(f"{len(image.topics)} topics; {len(handlers)} kinds of requests are handled in Python")
     metadata.unfence()
     return core, metadata
 

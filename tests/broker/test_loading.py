@@ -1,6 +1,7 @@
 """What the broker's log says of the loading of its logs."""
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,6 +44,26 @@ def test_a_start_after_a_kill_says_that_it_recovers_and_how_much(tmp_path: Path)
     assert [each.stat().st_ino for each in indexes] == before
     assert "recovered" not in told.partition("stopped\n")[2]
     broker.close()
+
+
+def test_logs_that_are_gone_at_a_start_are_named(tmp_path: Path) -> None:
+    """They were made anew without a word, empty."""
+    with kafkalite.Broker(tmp_path / "data") as broker:
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic("orders", partitions=13)
+            admin.create_topic("kept")
+        broker.stop()
+        broker.start()
+        assert "made anew" not in broker.log_tail()
+        broker.stop()
+        for path in (tmp_path / "data").glob("orders-*"):
+            shutil.rmtree(path)
+        broker.start()
+        told = broker.log_tail()
+        assert "WARNING 13 logs are not in the log directories and are made anew, empty: " in told
+        (names,) = re.findall("made anew, empty: (.*) …", told)
+        assert len(names.split(", ")) == 10
+        assert "kept" not in names
 
 
 def test_a_long_loading_is_told_while_it_lasts(capfd: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,9 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from kafkalite._native import ClaimedDirectories
 from kafkalite.errors import LoadStoppedError
@@ -15,8 +16,27 @@ from kafkalite.service.stderr_log import Log
 from kafkalite.service.supervisor import Supervisor
 
 TOLD_EVERY_S = 5.0
+NAMED_MAX = 10
+"""Missing logs that are named."""
 WAKE_SIGNAL = signal.SIGUSR1
 """Sent to the thread that waits for signals, by its own process: the loading is over."""
+
+
+def missing_told(directories: Iterable[Path], expected: Iterable[str]) -> list[str]:
+    """Gives a sentence about the logs of `expected` that lie in none of the directories, if there
+    are any: the loading makes them, without a record. To be called before it."""
+    found: set[str] = set()
+    for path in directories:
+        # One that cannot be read goes offline, and has a sentence of its own.
+        with suppress(OSError):
+            found.update(each.name for each in path.iterdir())
+    missing = sorted(name for name in expected if name not in found)
+    if not missing:
+        return []
+    names = ", ".join(missing[:NAMED_MAX]) + (" …" if len(missing) > NAMED_MAX else "")
+    if len(missing) == 1:
+        return [f"1 log is not in the log directories and is made anew, empty: {names}"]
+    return [f"{len(missing)} logs are not in the log directories and are made anew, empty: {names}"]
 
 
 @contextmanager
