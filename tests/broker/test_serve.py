@@ -771,7 +771,7 @@ def test_another_thread_may_start_the_broker_and_end() -> None:
         (["--config", "=3"], "--config =3: not of the form KEY=VALUE"),
         (["--listen", "9092"], "--listen 9092: not of the form HOST:PORT"),
         (["--listen", "h:x"], "--listen h:x: not of the form HOST:PORT"),
-        (["--listen", "h:65536"], "--listen h:65536: not of the form HOST:PORT"),
+        (["--listen", "h:65536"], "--listen h:65536: the port is beyond 65535"),
         (["--no-such"], "unrecognized arguments: --no-such"),
         (["--data", ""], "--data is empty"),
     ],

@@ -114,6 +114,9 @@ def parsed_options(arguments: Sequence[str]) -> Options:
     if options.data == "":
         parser.error("--data is empty")
     if options.listen is not None and not _is_address(options.listen):
+        _, colon, port = options.listen.rpartition(":")
+        if colon and port.isdecimal():
+            parser.error(f"--listen {options.listen}: the port is beyond {PORT_MAX}")
         parser.error(f"--listen {options.listen}: not of the form HOST:PORT")
     return Options(**vars(options))
 
