@@ -4,8 +4,9 @@ Behaviour: the decision is on disk before the answer; the markers follow, and un
 the next request is told CONCURRENT_TRANSACTIONS. From version 5 on each transaction has an epoch of
 its own, and the answer tells producer id and epoch of the next one; a retry is told the same.
 
-Refusals: TRANSACTIONAL_ID_AUTHORIZATION_FAILED; COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR;
-INVALID_PRODUCER_ID_MAPPING; PRODUCER_FENCED (before version 2 INVALID_PRODUCER_EPOCH);
+Refusals: TRANSACTIONAL_ID_AUTHORIZATION_FAILED; INVALID_REQUEST for an empty id;
+COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR; INVALID_PRODUCER_ID_MAPPING;
+PRODUCER_FENCED (before version 2 INVALID_PRODUCER_EPOCH);
 CONCURRENT_TRANSACTIONS; INVALID_TXN_STATE where there is nothing that could be ended so;
 UNSUPPORTED_VERSION for version 5 in a cluster whose `transaction.version` is 0.
 
@@ -24,7 +25,7 @@ from kafkalite.transactions.states import CLIENT_TV_OF_EPOCHS, End
 NAME = "EndTxn"
 
 FENCED_SINCE: Final = 2
-EPOCHS_SINCE: Final = 5
+EPOCHS_SINCE_REQUEST: Final = 5
 
 
 async def handle(
@@ -37,13 +38,13 @@ async def handle(
         return kind(error_code=codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not message.transactional_id:
         return kind(error_code=codes.INVALID_REQUEST)
-    client_version = CLIENT_TV_OF_EPOCHS if version >= EPOCHS_SINCE else 0
+    client_version = CLIENT_TV_OF_EPOCHS if version >= EPOCHS_SINCE_REQUEST else 0
     end = End(message.producer_id, message.producer_epoch, message.committed, client_version)
     answer = await context.transactions.end(message.transactional_id, end)
     code = answer.error_code
     if code == codes.PRODUCER_FENCED and version < FENCED_SINCE:
         code = codes.INVALID_PRODUCER_EPOCH
-    if version < EPOCHS_SINCE:
+    if version < EPOCHS_SINCE_REQUEST:
         return kind(error_code=code)
     return kind(
         error_code=code, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch

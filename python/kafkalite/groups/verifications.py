@@ -10,7 +10,7 @@ from typing import Final
 from kafkalite.coordinator.machine import Marker
 
 EXPIRED_AT_ONCE: Final = 2
-EPOCHS_SINCE: Final = 2
+EPOCH_BUMPS_SINCE: Final = 2
 """From this version of transactions on each has an epoch of its own."""
 
 
@@ -68,7 +68,7 @@ class Verifications:
         self._open.pop(producer_id, None)
         begun = self._begun.get(producer_id)
         is_of_next = begun is not None and begun.producer_epoch == producer_epoch
-        if not (is_of_next and marker.transaction_version >= EPOCHS_SINCE):
+        if not (is_of_next and marker.transaction_version >= EPOCH_BUMPS_SINCE):
             self._begun.pop(producer_id, None)
 
     def drop(self, producer_id: int, guard: int) -> None:

@@ -1,7 +1,8 @@
 """The transaction coordinator: which partition of `__transaction_state` a transactional id belongs
-to, and what the requests of producers come to.
+to, and the answers to the requests of producers.
 
-Every call returns once what it says is on disk. The topic is made when somebody first asks for a
+A call that changes something returns once that is on disk; `describe` and `check_partitions` answer
+at once from memory. The topic is made when somebody first asks for a
 coordinator of transactions.
 """
 

@@ -6,7 +6,8 @@
 
 A state counts once it is on disk, and meanwhile others are told CONCURRENT_TRANSACTIONS, but for
 Complete*: that the transaction is over was decided before, so it counts at once, and is written
-without anybody waiting.
+without anybody waiting. A fence counts before it is on disk too where the version of transactions
+is below 2: the old epoch stays out, whatever becomes of the write.
 """
 
 from collections.abc import Callable, Collection, Sequence

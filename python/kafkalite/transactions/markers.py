@@ -101,7 +101,7 @@ class MarkerWriter:
             if not tries.refused:
                 return
             if pause_ms == TOLD_FROM_MS:
-                self._tell(producer, tries.refused)
+                self._log_refusal(producer, tries.refused)
             await self._pause(pause_ms)
             pause_ms = min(2 * pause_ms, RETRY_MS_MAX)
             refused, tries.refused = tries.refused, {}
@@ -129,7 +129,7 @@ class MarkerWriter:
             if begun == BEGUN_AT_ONCE:
                 self._to_begin.append(markers)
 
-    def _tell(self, producer: Producer, refused: Mapping[TopicPartition, int]) -> None:
+    def _log_refusal(self, producer: Producer, refused: Mapping[TopicPartition, int]) -> None:
         where = ", ".join(f"{name}-{index}" for name, index in sorted(refused)[:3])
         self._context.log.error(
             f"markers of producer {producer.producer_id} cannot be written to {where} "
@@ -191,7 +191,7 @@ class MarkerWriter:
             coordinator_epoch=marker.coordinator_epoch,
         )
         appended = context.logs.append(topic, partition, batch, marker.transaction_version)
-        tell = partial(_tell, appended, written)
+        tell = partial(_settle, appended, written)
         if appended.is_done:
             tell()
         else:
@@ -210,7 +210,7 @@ def marker_of(
     return Producer(producer_id, producer_epoch, Marker(commit, coordinator_epoch, version))
 
 
-def _tell(appended: Future[int], written: Future[int]) -> None:
+def _settle(appended: Future[int], written: Future[int]) -> None:
     try:
         appended.result()
     except KafkaliteError as error:
