@@ -25,7 +25,7 @@ from kafkalite.transactions.states import CLIENT_TV_OF_EPOCHS, End
 NAME = "EndTxn"
 
 FENCED_SINCE: Final = 2
-EPOCHS_SINCE_REQUEST: Final = 5
+EPOCHS_SINCE_VERSION: Final = 5
 
 
 async def handle(
@@ -38,13 +38,13 @@ async def handle(
         return kind(error_code=codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not message.transactional_id:
         return kind(error_code=codes.INVALID_REQUEST)
-    client_version = CLIENT_TV_OF_EPOCHS if version >= EPOCHS_SINCE_REQUEST else 0
+    client_version = CLIENT_TV_OF_EPOCHS if version >= EPOCHS_SINCE_VERSION else 0
     end = End(message.producer_id, message.producer_epoch, message.committed, client_version)
     answer = await context.transactions.end(message.transactional_id, end)
     code = answer.error_code
     if code == codes.PRODUCER_FENCED and version < FENCED_SINCE:
         code = codes.INVALID_PRODUCER_EPOCH
-    if version < EPOCHS_SINCE_REQUEST:
+    if version < EPOCHS_SINCE_VERSION:
         return kind(error_code=code)
     return kind(
         error_code=code, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
