@@ -68,17 +68,6 @@ def test_every_command_has_help(kafkalite: Run) -> None:
 WITH_ACTIONS = (("topics",), ("configs",), ("groups",))
 
 
-@pytest.mark.parametrize("words", [*WITH_ACTIONS, ("transactions",)], ids=" ".join)
-def test_a_command_without_its_action_is_a_wrong_command_line(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It printed its help with exit code 0, other than `log`."""
-    assert cli.run([*words]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(f"usage: kafkalite {words[0]}")
-
-
 @pytest.mark.parametrize(
     "words",
     [

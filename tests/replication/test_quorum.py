@@ -1,7 +1,6 @@
 """A broker under three controllers of Apache Kafka's, of which the active one is killed. Three
 JVMs: only where the tests may take long."""
 
-import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -18,7 +17,7 @@ from replication.nodes import SERVED_FEATURES, SESSION_MS, Node, wait_until
 IDS = (3000, 3001, 3002)
 
 
-@pytest.mark.skipif("KAFKALITE_TEST_LONG" not in os.environ, reason="three JVMs")
+@pytest.mark.long
 def test_the_next_active_controller_is_found(kafka_tools: KafkaTools, tmp_path: Path) -> None:
     cluster_id = new_cluster_id()
     places = [f"127.0.0.1:{port}" for port in free_ports(len(IDS))]

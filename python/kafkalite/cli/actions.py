@@ -2,7 +2,6 @@
 `topics --create --topic orders`."""
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 
 from kafkalite.cli.client_config import ADMIN, add_server, parse
@@ -56,12 +55,12 @@ class Actions:
         return parser
 
     def run(self, arguments: Sequence[str]) -> int:
-        """Runs the action that the arguments name; without one it shows the usage."""
+        """Runs the action that the arguments name; help without one."""
         require_text(*arguments)
         options = parse(self.parser, _action_first(arguments, self._names))
         if options.run is None:
-            self.parser.print_usage(sys.stderr)
-            return 2
+            self.parser.print_help()
+            return 0
         code: int = options.run(options)
         return code
 
