@@ -131,7 +131,7 @@ class Producer:
 
 
 class Measured:
-    """What a run has shown."""
+    """The figures of a run."""
 
     def __init__(self, side: Side, seconds: float, count: int, **latencies: list[float]) -> None:
         self.side, self.rate, self.latencies = side.name, count / seconds, latencies

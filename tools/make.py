@@ -33,7 +33,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -307,7 +307,7 @@ def lint() -> list[Suite]:
         tool("ruff format", [BIN / "ruff", "format", "-q", "--check", "."]),
         tool("types of messages", [BIN / "python", "tools/make_messages_stub.py"]),
         tool("mypy", [BIN / "mypy"]),
-        *(types_of_benches(folder) for folder in ("benches", "benches/spark", "benches/vs_kafka")),
+        tool("mypy, benches", [BIN / "python", "tools/types_of_benches.py"]),
         tool("stubtest", [BIN / "python", "-m", "mypy.stubtest", "kafkalite._native"]),
         tool("clippy", [*clippy, "--lib", "--", "-D", "warnings"]),
         tool(
@@ -317,28 +317,10 @@ def lint() -> list[Suite]:
     ]
 
 
-def types_of_benches(folder: str) -> Suite:
-    """Finds calls of what the product no longer has: no test runs the benches. Each folder is a
-    program of its own, which finds its modules beside it."""
-    paths = ["python", "tests", "benches/vs_kafka", folder]
-    return tool(
-        f"mypy, {folder}",
-        [
-            BIN / "mypy",
-            "--follow-imports=silent",
-            "--ignore-missing-imports",
-            *sorted((ROOT / folder).glob("*.py")),
-        ],
-        environment=ENVIRONMENT | {"MYPYPATH": os.pathsep.join(paths)},
-    )
-
-
-def tool(
-    name: str, command: list[str | Path], environment: Mapping[str, str] = ENVIRONMENT
-) -> Suite:
+def tool(name: str, command: list[str | Path]) -> Suite:
     """A program that judges by its exit code."""
     started = time.monotonic()
-    good = subprocess.run(command, env=environment).returncode == 0
+    good = subprocess.run(command, env=ENVIRONMENT).returncode == 0
     return Suite(name, time.monotonic() - started, int(good), int(not good))
 
 

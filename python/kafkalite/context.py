@@ -68,7 +68,7 @@ class Context:
         self.is_closed = False
         """Set when nobody waits for answers any more: what has not begun is left."""
         self.on_number: dict[int, Callable[[], object]] = {}
-        """What else than calls the control thread is woken for."""
+        """Further numbers that wake the control thread, and what each has it do."""
         self.forwarded: Callable[[_native.Request], Coroutine[Any, Any, None] | None] | None = None
         """Answers a request that is the active controller's; None: it is this broker's own."""
         self._stop_callbacks: list[Callable[[], None]] = []

@@ -14,11 +14,11 @@ from kafkalite.errors import CorruptFileError, CorruptMessageError
 from kafkalite.metadata import records
 from kafkalite.metadata.fold import difference
 from kafkalite.metadata.image import Image
-from kafkalite.metadata.observer import TOPIC_ID, Observer, ObserverError
 from kafkalite.metadata.quorum import Quorum as QuorumRecords
 from kafkalite.metadata.reading import Replay
 from kafkalite.metadata.snapshots import snapshot_batches
 from kafkalite.protocol import codes, messages
+from kafkalite.replication.observer import TOPIC_ID, Observer, ObserverError
 
 CLUSTER = "cluster"
 NODES = {1: ("one", 1), 2: ("two", 2), 3: ("three", 3)}

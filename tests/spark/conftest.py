@@ -42,6 +42,13 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
+@pytest.fixture
+def own_broker() -> Iterator[Broker]:
+    """A broker of the test's own: each pipeline makes its topics."""
+    with Broker() as running:
+        yield running
+
+
 @pytest.fixture(scope="session")
 def topics(broker: Broker, kafka: KafkaBroker, kafka_tools: KafkaTools) -> dict[str, str]:
     """The topics of `records.py` on both brokers, which are given by name: bootstrap servers."""

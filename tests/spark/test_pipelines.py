@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -19,9 +18,9 @@ from pyspark.sql import SparkSession
 import kafkalite
 from kafkalite import Broker
 from kafkalite.spark.home import home_without_archives
+from spark.programs import FOLDER, pipeline
 from spark.session import JVM_FLAGS
 
-FOLDER = Path(__file__).resolve().parents[2] / "spark"
 NAMES = (
     "windowed_counts",
     "json_to_parquet",
@@ -29,19 +28,6 @@ NAMES = (
     "declarative_tables",
     "payments_to_postgres",
 )
-
-
-@pytest.fixture
-def own_broker() -> Iterator[Broker]:
-    """Each pipeline makes its topics, so that it has a broker of its own."""
-    with Broker() as running:
-        yield running
-
-
-def pipeline(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The program as a module."""
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module(name)
 
 
 def flags(module: ModuleType, *given: str) -> argparse.Namespace:

@@ -1,36 +1,20 @@
 """The sinks of the pipelines in `spark/` whose driver is killed about a commit: after it goes on,
 they hold each record once."""
 
-import importlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from kafkalite import Broker
+from spark.programs import FOLDER, pipeline
 
-FOLDER = Path(__file__).resolve().parents[2] / "spark"
 PAYMENTS, OFFSETS_PER_TRIGGER = 1200, 300
-
-
-@pytest.fixture
-def own_broker() -> Iterator[Broker]:
-    """Each pipeline makes its topics, so that it has a broker of its own."""
-    with Broker() as running:
-        yield running
-
-
-def pipeline(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The program as a module."""
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module(name)
 
 
 def run_until_killed(folder: Path, *arguments: str) -> None:

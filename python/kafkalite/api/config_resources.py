@@ -33,7 +33,7 @@ LOGGED_CHARACTERS_MAX = 200
 """So much of a value the log shows."""
 
 CONFIGS_AT_ONCE = 1_000
-"""Of one resource, judged by the control thread; some milliseconds."""
+"""The configs of one resource that are judged by the control thread; some milliseconds."""
 
 ROOT_LOGGER = "root"
 """The only logger."""

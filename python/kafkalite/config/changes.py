@@ -73,8 +73,9 @@ PATTERNS_CHARACTERS_MAX = 1_000
 each character of one."""
 
 VALUE_BYTES_MAX = 32_767
-"""Of a value that is set: the records of the metadata have no longer strings. Kafka counts UTF-16
-units (`ConfigurationControlManager`), which its sentence calls bytes, and fails at others."""
+"""The longest value that is set: the records of the metadata have no longer strings. Kafka counts
+UTF-16 units (`ConfigurationControlManager`), which its sentence calls bytes, and fails at others.
+"""
 
 CLEANER_THREAD_BYTES_MIN = 1 << 20
 

@@ -46,7 +46,7 @@ Tree = dict[str, dict[str, dict[int, Leaf]]]
 
 
 class OpenTransaction:
-    """What a transaction commits, and since it has ended what of that is still to be taken."""
+    """The offsets that a transaction commits; once it has ended, those still to be taken."""
 
     __slots__ = ("is_committed", "offsets")
 

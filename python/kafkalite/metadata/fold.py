@@ -105,7 +105,7 @@ class Fold:
 
     @property
     def kept(self) -> dict[tuple[Any, ...], bytes]:
-        """What is only kept, of records that no delta may have told yet."""
+        """Records that are only kept, of which no delta may have told yet."""
         return self._kept
 
     def replay(self, message: Any) -> None:

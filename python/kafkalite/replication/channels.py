@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError
-from kafkalite.metadata.observer import Address
 from kafkalite.protocol import messages
+from kafkalite.replication.observer import Address
 from kafkalite.tasks import Future
 
 WAKE_NUMBER: Final = 2**64 - 1

@@ -13,7 +13,7 @@ from kafkalite.metadata.publisher import TopicState
 from kafkalite.protocol import messages
 
 ASSIGNMENTS_MAX: Final = 2_250
-"""Of a request (`AssignReplicasToDirsRequest.MAX_ASSIGNMENTS_PER_REQUEST`)."""
+"""The most assignments of a request (`AssignReplicasToDirsRequest.MAX_ASSIGNMENTS_PER_REQUEST`)."""
 
 Replica = tuple[bytes, int]
 """The id of a topic, and the index of a partition."""
@@ -76,7 +76,7 @@ class Directories:
         self._chosen = {key: at for key, at in self._chosen.items() if key[0] not in gone}
 
     def request(self, epoch: int) -> Any:
-        """What the controller is to be told; None where it knows all."""
+        """Gives what the controller is to be told; None where it knows all."""
         kind = messages.AssignReplicasToDirsRequest
         topics: dict[tuple[bytes, bytes], list[int]] = {}
         for (topic_id, index), directory in list(self._chosen.items())[:ASSIGNMENTS_MAX]:

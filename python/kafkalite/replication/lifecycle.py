@@ -88,7 +88,8 @@ class Lifecycle:
             self.state = STOPPED
 
     def ask(self, applied_offset: int, offline_directories: Sequence[bytes] = ()) -> Any:
-        """What is to be sent now; `applied_offset` is that of the last metadata record in force."""
+        """Gives the request that is to be sent now; `applied_offset` is that of the last metadata
+        record in force."""
         if self.state == NOT_REGISTERED:
             return self._registration()
         return messages.BrokerHeartbeatRequest(

@@ -24,7 +24,6 @@ from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.features import KRAFT_VERSION
 from kafkalite.metadata.fold import MetadataDelta, difference
 from kafkalite.metadata.image import NO_LEADER, Image, PartitionImage, TopicImage
-from kafkalite.metadata.observer import Address, Observer, ObserverError
 from kafkalite.metadata.publisher import EngineConfigs, Publisher
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.replication.channels import WAKE_NUMBER, Channels
@@ -41,6 +40,7 @@ from kafkalite.replication.lifecycle import (
     Lifecycle,
     LifecycleError,
 )
+from kafkalite.replication.observer import Address, Observer, ObserverError
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
 from kafkalite.timers import Timer, Timers
@@ -69,7 +69,7 @@ WAITING_TOLD_MS: Final = 5_000
 ASSIGN_VERSION: Final = 0
 ASSIGN_RETRY_MS: Final = 1_000
 LEAVE_WAIT_S: Final = 60.0
-"""Of a controlled shutdown, which ends when partitions are led elsewhere."""
+"""The longest time of a controlled shutdown, which ends when partitions are led elsewhere."""
 NAMED_MAX: Final = 10
 
 

@@ -75,7 +75,7 @@ class Observer:
         self.leader = Leader(-1, 0, None)
         self.high_watermark = -1
         self.replay = Replay()
-        """What is committed."""
+        """The records that are committed, added up."""
         self.snapshots_loaded = 0
         """Each is a new `replay`, in which nothing is left of the one before."""
         self._node_id = node_id
@@ -109,7 +109,7 @@ class Observer:
         return self._pending[-1].leader_epoch if self._pending else self.replay.epoch
 
     def ask(self) -> Ask:
-        """What is to be sent now."""
+        """Gives the request that is to be sent now."""
         address = self.leader.address
         if address is None:
             address = self._bootstrap[self._next_bootstrap % len(self._bootstrap)]
