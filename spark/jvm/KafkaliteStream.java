@@ -47,9 +47,12 @@ final class KafkaliteStream
   /** When Spark was last not told to wait, whether or not there was anything to read; null before. */
   private Long waitsSinceNanos;
 
+  private final GroupProgress group;
+
   KafkaliteStream(KafkaliteScan scan, String checkpoint) {
     this.scan = scan;
     this.checkpoint = checkpoint;
+    group = new GroupProgress(scan.options());
   }
 
   /** Spark asks more than once, also when it repeats the first micro-batch after a restart. */
@@ -103,7 +106,9 @@ final class KafkaliteStream
 
   @Override
   public Offset latestOffset(Offset start, ReadLimit limit) {
-    JsonNode answer = ask(parsed(start.json()), limit);
+    JsonNode begin = parsed(start.json());
+    group.commit(begin);
+    JsonNode answer = ask(begin, limit);
     latest = answer.get("latest");
     if (isAvailableNow) {
       target = latest;

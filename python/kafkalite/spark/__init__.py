@@ -12,13 +12,14 @@ needs `pip install kafkalite[spark]`, on the workers too. Schema and options are
 Kafka connector, and more: docs/SPARK.md.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["jar_path", "register", "session"]
+__all__ = ["jar_path", "lag", "register", "session"]
 
 
 def register(spark: "SparkSession") -> None:
@@ -28,6 +29,13 @@ def register(spark: "SparkSession") -> None:
 
     columnar.warn_of_another_python(spark)
     spark.dataSource.register(KafkaliteDataSource)
+
+
+def lag(progress: Mapping[str, Any]) -> int:
+    """The offsets that a streaming query has left to read, by a report of its progress."""
+    from kafkalite.spark import progress as reports
+
+    return reports.lag(progress)
 
 
 def session(app_name: str = "kafkalite", **conf: str) -> "SparkSession":

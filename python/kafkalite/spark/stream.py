@@ -25,8 +25,10 @@ from pyspark.sql.types import StructType
 from kafkalite.errors import KafkaliteError
 from kafkalite.spark.batch import RangePartition, check_schema, read_range
 from kafkalite.spark.options.read import ReadOptions
+from kafkalite.spark.plan.group_progress import GroupProgress
 from kafkalite.spark.plan.logs import Log, open_log
 from kafkalite.spark.plan.planner import (
+    commit_to_group,
     initial_offsets,
     latest_offsets,
     next_offsets,
@@ -71,6 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Position | None = None
         self._began_at: float | None = None
         """When Spark was last not told to wait, whether or not there was anything to read."""
+        self._progress = GroupProgress()
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get what they need to read, without connections."""
@@ -110,6 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Where the next micro-batch ends; `start`, if there is none yet."""
         log, begin = self._opened(), Position.from_json(start)
+        self._commit(log, begin)
         first = self._taken_start(begin.offsets)
         if self._target is not None:
             latest = self._target
@@ -130,6 +134,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The start of the stream, if the first micro-batch is it that begins there."""
         begins, self._begins = self._begins, False
         return self._start if begins and self._start and self._start.offsets == begin else None
+
+    def _commit(self, log: Log, begin: Position) -> None:
+        """What comes before `begin` is in the sink: Spark has noted that micro-batch as done."""
+        now_s = time.monotonic()
+        if self._options.group is None or not self._progress.is_due(begin.offsets, now_s):
+            return
+        try:
+            commit_to_group(self._options, log, begin)
+        except KafkaliteError as error:
+            if self._progress.is_first:
+                raise
+            tell([str(error)])
+            self._progress.failed(time.monotonic())
+        else:
+            self._progress.committed(begin.offsets, now_s)
 
     def _waits(self, start: Position, latest: Position) -> bool:
         """A query that ends by itself does not wait: nothing more would come."""

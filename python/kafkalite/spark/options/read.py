@@ -121,6 +121,7 @@ class ReadOptions:
     delay_ms_max: int
     offset_attempts: int
     offset_pause_ms: int
+    group: str | None
     columns: tuple[str, ...] | None
     key_schema: str | None
     value_schema: str | None
@@ -178,6 +179,7 @@ class _Reading:
             delay_ms_max=self._duration("maxTriggerDelay", 15 * 60_000),
             offset_attempts=self._number("fetchOffset.numRetries", 3, 1),
             offset_pause_ms=self._number("fetchOffset.retryIntervalMs", 1_000, 0),
+            group=self._group(topics),
             columns=self._columns(),
             key_schema=self._text("key.schema"),
             value_schema=self._text("value.schema"),
@@ -364,6 +366,14 @@ class _Reading:
                     "for latest or -2 for earliest"
                 )
         return Bound("offsets", by_offset, offsets, -1)
+
+    def _group(self, topics: Topics) -> str | None:
+        text = self._text("commitOffsetsToGroup")
+        if text is not None and topics.kind == "path":
+            raise InvalidArgumentError("commitOffsetsToGroup: files (path) have no consumer groups")
+        if text == "":
+            raise InvalidArgumentError("commitOffsetsToGroup is empty, it must name a group")
+        return text
 
     def _columns(self) -> tuple[str, ...] | None:
         text = self._text("columns")

@@ -106,6 +106,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("topic", "topic", "", WRITE, "Where rows go; else the column `topic` says it."),
     # What the connector does not have.
     Option(
+        "commitOffsetsToGroup",
+        "group",
+        "",
+        STREAM,
+        "The consumer group whose offsets say how far the query is, for tools that show lag. See "
+        "below.",
+    ),
+    Option(
         "transactional",
         "boolean",
         "false; true with kafka.transactional.id",

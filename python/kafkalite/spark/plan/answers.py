@@ -13,6 +13,7 @@
         "sinceMs": n                                             since an answer was not delayed
         "target": {…}                                            Trigger.AvailableNow: not beyond
     {"op": "between", "options": {…}, "start": {…}, "end": {…}}  ranges
+    {"op": "commit",  "options": {…}, "start": {…}}              nothing: commitOffsetsToGroup
     {"op": "schema",  "options": {…}, "streaming": true or null} schema, limit; null: not known yet
     {"op": "endpoint", "options": {…}}                           endpoint
 
@@ -35,6 +36,7 @@ from kafkalite.spark.plan import ranges as decide
 from kafkalite.spark.plan.logs import Log, open_log
 from kafkalite.spark.plan.planner import (
     Plan,
+    commit_to_group,
     initial_offsets,
     latest_offsets,
     next_offsets,
@@ -48,6 +50,8 @@ from kafkalite.spark.plan.ranges import (
     PartitionTest,
     Position,
 )
+
+STREAM_OPS = ("initial", "latest", "between", "commit")
 
 
 class Logs(Closing):
@@ -80,7 +84,7 @@ def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
         return _schema(
             ReadOptions.of(_options(request), streaming=request["streaming"] if is_known else None)
         )
-    options = ReadOptions.of(_options(request), streaming=op in ("initial", "latest", "between"))
+    options = ReadOptions.of(_options(request), streaming=op in STREAM_OPS)
     log = logs.log(options)
     if op in ("batch", "initial"):
         _check_schema(request, options)
@@ -89,6 +93,9 @@ def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
     if op == "between":
         start, stop = _position(request, "start"), _position(request, "end")
         return _ranges(options, log, plan_between(options, log, start, stop))
+    if op == "commit":
+        commit_to_group(options, log, _position(request, "start"))
+        return {}
     if op == "initial":
         return {"offsets": with_ids(log, initial_offsets(options, log).offsets).to_json()}
     if op == "latest":

@@ -7,11 +7,12 @@ from typing import NamedTuple, Protocol
 from kafkalite._native import LogRead
 from kafkalite.client.admin import BROKER, EARLIEST, LATEST, Admin, uuid_text
 from kafkalite.client.arguments import OffsetOfTime
+from kafkalite.client.group_admin import GroupAdmin
 from kafkalite.client.network.cluster import Cluster
 from kafkalite.client.network.connection import Closing
 from kafkalite.client.network.metadata import TopicMetadata
-from kafkalite.errors import BrokerError, InvalidArgumentError
-from kafkalite.protocol.codes import UNKNOWN_TOPIC_OR_PARTITION
+from kafkalite.errors import BrokerError, ClientError, InvalidArgumentError, KafkaliteError
+from kafkalite.protocol.codes import UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_OR_PARTITION
 from kafkalite.spark.options.java_regex import java_pattern
 from kafkalite.spark.options.read import ClientOptions, ReadOptions, Topics
 from kafkalite.spark.plan import ranges as decide
@@ -23,6 +24,8 @@ from kafkalite.spark.plan.ranges import (
 )
 
 ARROW_LISTENER = "kafkalite.arrow.listener"
+
+COMMIT_MS_MAX = 10_000
 
 
 class Endpoint(NamedTuple):
@@ -50,6 +53,9 @@ class Log(Protocol):
     def ids(self, topics: Iterable[str], *, ask: bool = False) -> dict[str, str]:
         """The ids of topics, where they are known, as of the last `partitions`, or of now."""
 
+    def commit(self, group: str, offsets: Offsets) -> None:
+        """Commits offsets of a consumer group without members. Raises `KafkaliteError`."""
+
     def endpoint(self) -> "Endpoint | None":
         """Where the broker serves Arrow on this machine, if it does."""
 
@@ -73,6 +79,7 @@ class WireLog(Closing):
             request_timeout_ms=client.fetch.request_timeout_ms,
         )
         self._admin = Admin(self._cluster)
+        self._groups = GroupAdmin(self._cluster)
         self._endpoint: list[Endpoint | None] = []
 
     def close(self) -> None:
@@ -135,6 +142,22 @@ class WireLog(Closing):
     def at_time(self, timestamps: Mapping[Partition, int]) -> Offsets:
         """See `Log`."""
         return self._listed(timestamps)
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        """See `Log`. A stream that waits for its group reads nothing: not for long."""
+        try:
+            self._cluster.retry(
+                lambda: self._groups.alter(group, offsets),
+                timeout_ms=COMMIT_MS_MAX,
+                passing=lambda _: False,  # `alter` has asked again
+            )
+        except ClientError as error:
+            way = ""
+            if isinstance(error, BrokerError) and error.code == UNKNOWN_MEMBER_ID:
+                way = "; it has members, and a stream needs a group that nobody joins"
+            raise KafkaliteError(
+                f"commitOffsetsToGroup: group '{group}' takes no offsets: {error}{way}"
+            ) from error
 
     def _topic(self, name: str) -> TopicMetadata:
         """Tried again: a broker that was restarted since has closed the connection."""
@@ -208,6 +231,11 @@ class FileLog:
 
     def endpoint(self) -> Endpoint | None:
         """None: nobody serves."""
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        """See `Log`. The options refuse a group of files."""
+        del group, offsets
+        raise InvalidArgumentError("files have no consumer groups")
 
     def directory(self, partition: Partition) -> str | None:
         """See `Log`."""

@@ -96,6 +96,13 @@ def latest_offsets(options: ReadOptions, log: Log, start: Position) -> Position:
         time.sleep(options.offset_pause_ms / 1000)
 
 
+def commit_to_group(options: ReadOptions, log: Log, start: Position) -> None:
+    """Tells the query's group, if it has one, that everything before `start` is done. Raises
+    `KafkaliteError`."""
+    if options.group is not None and start.offsets:
+        log.commit(options.group, start.offsets)
+
+
 def with_ids(log: Log, offsets: dict[Partition, int]) -> Position:
     """Offsets of partitions that `log.partitions` has just told."""
     return Position(offsets, log.ids({topic for topic, _ in offsets}))

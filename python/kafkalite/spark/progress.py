@@ -1,0 +1,38 @@
+"""How far a streaming query is behind its topics, out of what Spark reports of each micro-batch.
+
+    class Watch(StreamingQueryListener):
+        def onQueryProgress(self, event):
+            print(event.progress.numInputRows, kafkalite.spark.lag(event.progress))
+
+The columnar engine reports `minOffsetsBehindLatest` and so on as metrics, as Spark's connector
+does; Spark asks a Python Data Source for none, but shows where each partition ends.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafkalite.spark.plan.ranges import Offsets, offsets_from_text
+
+__all__ = ["lag"]
+
+
+def lag(progress: Mapping[str, Any]) -> int:
+    """The offsets that were there when a micro-batch was planned and are not in it, over all
+    partitions of all sources that are topics: what is left to read.
+
+    `progress` is what a listener gets, or one of `query.recentProgress`; that of Spark's own Kafka
+    connector does as well. Transactions and compaction leave fewer records than offsets.
+    """
+    left = 0
+    for source in progress["sources"]:
+        latest, end = _offsets(source["latestOffset"]), _offsets(source["endOffset"])
+        left += sum(offset - end.get(place, offset) for place, offset in latest.items())
+    return left
+
+
+def _offsets(text: str | None) -> Offsets:
+    """None of a source that is no topic, or is not asked yet."""
+    try:
+        return offsets_from_text(text or "null")
+    except ValueError:
+        return {}
