@@ -26,6 +26,7 @@ from kafkalite.cli.options import (
     servers_argument,
 )
 from kafkalite.client.admin import Admin
+from kafkalite.client.cluster_admin import ClusterAdmin
 from kafkalite.client.consumer.group_options import GroupOptions
 from kafkalite.client.group_admin import GroupAdmin
 from kafkalite.client.network.cluster import Cluster
@@ -41,7 +42,7 @@ BOOTSTRAP_SERVER = "localhost:9092"
 TIMEOUT_MS = 60_000
 
 Row = tuple[str, Callable[[str], Any]]
-Asking = TypeVar("Asking", Admin, Cluster, GroupAdmin)
+Asking = TypeVar("Asking", Admin, Cluster, ClusterAdmin, GroupAdmin)
 
 
 class Properties(NamedTuple):

@@ -73,6 +73,7 @@ __all__ = [
     "PartitionDescription",
     "TopicDescription",
     "TopicListing",
+    "by_topic",
     "list_offsets_request",
     "uuid_text",
 ]
@@ -90,6 +91,9 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 SET, DELETE = 0, 1
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+# The version of DescribeCluster that names fenced brokers too (KIP-1073).
+FENCED_SINCE = 2
 
 # Refusals after which `KafkaAdminClient` asks again: of what any broker answers, of changes to
 # configurations, and of changes to topics.
@@ -113,8 +117,11 @@ class Admin(ClusterClient):
         flag("include_fenced", include_fenced)
 
         def ask() -> ClusterDescription:
+            # An older broker names those alone that take clients.
+            version = self.cluster.connection().version_for("DescribeCluster")
+            is_told = include_fenced and version >= FENCED_SINCE
             response = self.cluster.ask(
-                messages.DescribeClusterRequest(include_fenced_brokers=include_fenced)
+                messages.DescribeClusterRequest(include_fenced_brokers=is_told)
             )
             check(response.error_code, "DescribeCluster", response.error_message)
             brokers = [
@@ -305,7 +312,7 @@ class Admin(ClusterClient):
                             for index in indexes
                         ],
                     )
-                    for topic, indexes in _by_topic(partitions).items()
+                    for topic, indexes in by_topic(partitions).items()
                 ],
                 timeout_ms=self._timeout_ms,
             )
@@ -531,7 +538,7 @@ def list_offsets_request(
                     for index in indexes
                 ],
             )
-            for topic, indexes in _by_topic(timestamps).items()
+            for topic, indexes in by_topic(timestamps).items()
         ],
         timeout_ms=timeout_ms,
     )
@@ -549,7 +556,8 @@ def _refuse_unknown_kind(connection: Any, kind: int) -> None:
         )
 
 
-def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    """The partitions of each topic, as most requests have them."""
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
         topics.setdefault(topic, []).append(index)
