@@ -33,7 +33,12 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("produce",): ("kafkalite.cli.produce", "send lines of the standard input as records"),
     ("consume",): ("kafkalite.cli.consume", "print records"),
     ("offsets",): ("kafkalite.cli.offsets", "show where partitions begin and end"),
-    ("cluster",): ("kafkalite.cli.cluster", "show the brokers of a cluster"),
+    ("cluster",): ("kafkalite.cli.cluster", "show the brokers and controllers of a cluster"),
+    ("reassign",): (
+        "kafkalite.cli.replicas.reassign",
+        "move replicas to other brokers and log directories",
+    ),
+    ("elect",): ("kafkalite.cli.replicas.elect", "have leaders of partitions elected"),
     ("perf", "produce"): ("kafkalite.cli.perf.produce", "measure how fast records are taken"),
     ("perf", "consume"): ("kafkalite.cli.perf.consume", "measure how fast records are given"),
     ("arrow", "serve"): ("kafkalite.cli.arrow_serve", "give ranges of partitions as Arrow streams"),

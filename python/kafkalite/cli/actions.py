@@ -19,12 +19,14 @@ OF_EVERY_ACTION = {
 class Actions:
     """A command with actions, each of which has a parser of its own."""
 
-    def __init__(self, prog: str, description: str, examples: str) -> None:
+    def __init__(self, prog: str, description: str, examples: str, default: str = "") -> None:
+        """`default` names the action that is meant where none is."""
         self.parser = new_parser(prog, description, examples)
         self.parser.set_defaults(run=None, properties=ADMIN)
         self.parser.set_defaults(command_config=None, command_property=[])
         self._actions = self.parser.add_subparsers(title="actions", metavar="ACTION")
         self._prog = prog
+        self._default = default
         self._examples = [line.strip() for line in examples.strip().splitlines()]
         self._names: list[str] = []
 
@@ -57,7 +59,11 @@ class Actions:
     def run(self, arguments: Sequence[str]) -> int:
         """Runs the action that the arguments name; help without one."""
         require_text(*arguments)
-        options = parse(self.parser, _action_first(arguments, self._names))
+        words = _action_first(arguments, self._names)
+        is_named = words[:1] and words[0] in (*self._names, "-h", "--help")
+        if self._default and not is_named and (not words or words[0].startswith("-")):
+            words = [self._default, *words]
+        options = parse(self.parser, words)
         if options.run is None:
             self.parser.print_help()
             return 0

@@ -209,6 +209,14 @@ def read_text(path: str) -> str:
         raise UsageError(f"{path}: no text in UTF-8, at byte {error.start}") from error
 
 
+def read_json(path: str) -> Any:
+    """What a file has in JSON. Raises `UsageError`; ValueError for what is none."""
+    try:
+        return json.loads(read_text(path))
+    except RecursionError as error:
+        raise UsageError(f"{path} is nested too deeply") from error
+
+
 def read_bytes(path: str, size_max: int = FILE_BYTES_MAX) -> bytes:
     """A whole file. Raises `UsageError`, also for one that is larger, as those of devices are."""
     try:

@@ -2,8 +2,6 @@
 kafka-delete-records, whose file it takes."""
 
 import argparse
-import json
-from typing import Any
 
 from kafkalite.cli.actions import Actions
 from kafkalite.cli.client_config import client_of
@@ -14,7 +12,7 @@ from kafkalite.cli.options import (
     names_of,
     print_error,
     print_json,
-    read_text,
+    read_json,
 )
 from kafkalite.client.admin import Admin
 from kafkalite.client.arguments import text, whole
@@ -96,7 +94,7 @@ def _from_file(options: argparse.Namespace) -> dict[tuple[str, int], int] | None
     if names or options.before is not None or options.partition is not None:
         raise UsageError("an --offset-json-file names topics, partitions and offsets by itself")
     try:
-        rows: Any = json.loads(read_text(path))["partitions"]
+        rows = read_json(path)["partitions"]
         # As Kafka's tool: 5.9 is no offset, nor is "5".
         places = [
             (

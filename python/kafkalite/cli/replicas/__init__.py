@@ -1,0 +1,1 @@
+"""Where replicas are and who leads: `kafkalite reassign` and `kafkalite elect`."""
