@@ -840,6 +840,8 @@ class Log:
         """A new leader's epoch starts at the log end."""
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
         """Cuts everything from `offset` on; False if nothing was there."""
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
+        """Removes all records: the log is empty, and goes on at `offset`."""
     def advance_log_start_offset(self, offset: int) -> int:
         """Records below are no longer there (DeleteRecords). Returns the log start offset."""
     def delete_old_segments(self, *, now_ms: int) -> int:

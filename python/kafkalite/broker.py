@@ -455,18 +455,13 @@ def _lead(
         rack=config["broker.rack"] or None,
         min_insync_replicas=config.topic_value({}, MIN_INSYNC_REPLICAS),
     )
-    limits = Limits(
-        config["metadata.log.max.record.bytes.between.snapshots"],
-        config["metadata.log.max.snapshot.interval.ms"],
-        config["metadata.log.segment.bytes"],
-    )
     return solo.start(
         claimed,
         Path(config.metadata_dir()),
         registration,
         config.engine_configs,
         _wall_ms,
-        limits,
+        Limits.of(config),
         warn=log.warning,
     )
 

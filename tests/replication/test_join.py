@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -198,6 +199,37 @@ def test_the_metadata_of_a_start_comes_from_a_snapshot(
     assert described == tool(TOPICS, three_nodes[1], "--describe").stdout
 
 
+IS_HERE = re.compile(r"the metadata up to offset (\d+) is in ")
+
+
+def test_a_start_goes_on_with_the_metadata_of_its_disk(
+    tool: Tool, kafka_controller: KafkaBroker, three_nodes: list[Node]
+) -> None:
+    one = three_nodes[0]
+    folder = one.data / "__cluster_metadata-0"
+    make(tool, three_nodes, "kept-on-disk", 3)
+    before = reading.read_observed(one.data).end_offset
+    one.kill()
+    one.start()
+    assert int(IS_HERE.findall(one.told())[-1]) >= before
+    assert "is dropped" not in one.told()
+    assert sorted(leaders(one, "kept-on-disk")) == [1, 2, 3]
+    assert one.stop() == 0
+    # What the controller has is what is here, byte for byte, as far as both have it.
+    ours, theirs = (
+        {each.base_offset: each for each in reading.read_observed(path).batches}
+        for path in (one.data, kafka_controller.log_dirs[0])
+    )
+    both = sorted(ours.keys() & theirs.keys())
+    assert both
+    assert all(ours[each].records == theirs[each].records for each in both)
+    (folder / "quorum-state").write_text("{}")
+    one.start()
+    assert f"{folder} cannot be used and is dropped" in one.told()
+    wait_until(lambda: has(one, "kept-on-disk", 3))
+    assert sorted(leaders(one, "kept-on-disk")) == [1, 2, 3]
+
+
 def test_a_directory_without_a_cluster_is_refused(
     kafka_controller: KafkaBroker, tmp_path: Path
 ) -> None:
@@ -319,19 +351,31 @@ def test_a_broker_of_kafkas_changes_hands_in_place_and_back(
         wait_until(lambda: has(one, "handed", 2) and leaders(one, "handed") == [5, 1])
         assert produce(one, "handed", 0, ["kafka", "wrote"]) == [0, 1]
         kafka.stop()
+        kept = reading.read_observed(kafka.log_dirs[0]).end_offset
         with Node.over(kafka, 5) as ours:
+            assert f"the metadata up to offset {kept} is in " in ours.told()
             wait_until(lambda: leaders(one, "handed") == [5, 1])
             assert "stray" not in ours.told()
             assert produce(one, "handed", 0, ["kafkalite", "wrote"]) == [2, 3]
             assert ours.stop() == 0
+        before = metadata_files(kafka)
         kafka.start()
         wait_until(lambda: leaders(one, "handed") == [5, 1])
+        # Kafka goes on with the log of the metadata, too.
+        assert before.items() <= metadata_files(kafka).items()
         assert produce(one, "handed", 0, ["kafka"]) == [4]
         words = ["kafka", "wrote", "kafkalite", "wrote", "kafka"]
         assert consume(one, "handed", 5, "handed") == words
         tool(TOPICS, one, "--delete", "--topic", "handed")
         kafka.stop()
     wait_until(lambda: alive(one) == {1, 2, 3})
+
+
+def metadata_files(kafka: KafkaBroker) -> dict[str, int]:
+    """Logs and snapshots of the metadata, with the number of the file: the same one has it."""
+    folder = kafka.log_dirs[0] / "__cluster_metadata-0"
+    found = (*folder.glob("*.log"), *folder.glob("*.checkpoint"))
+    return {each.name: each.stat().st_ino for each in found}
 
 
 def test_a_partition_that_others_have_in_sync_takes_nothing(

@@ -2,7 +2,7 @@
 is what is committed."""
 
 from collections.abc import Callable
-from copy import copy
+from copy import copy as copy_of
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from kafkalite.metadata import records
 from kafkalite.metadata.fold import difference
 from kafkalite.metadata.image import Image
 from kafkalite.metadata.quorum import Quorum as QuorumRecords
-from kafkalite.metadata.reading import Replay
+from kafkalite.metadata.reading import Observed, Replay
 from kafkalite.metadata.snapshots import snapshot_batches
 from kafkalite.protocol import codes, messages
 from kafkalite.replication.observer import TOPIC_ID, Observer, ObserverError
@@ -27,7 +27,9 @@ BATCHES_AT_ONCE = 3
 Events = list[tuple[str, int]]
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(("append", "commit", "elect", "snapshot", "ask", "ask", "ask", "lose")),
+        st.sampled_from(
+            ("append", "commit", "elect", "snapshot", "ask", "ask", "ask", "lose", "restart")
+        ),
         st.integers(0, 5),
     ),
     max_size=60,
@@ -152,14 +154,52 @@ def snapshot_answer(quorum: Controllers, address: tuple[str, int], request: Any)
     return kind(topics=[kind.TopicSnapshot(partitions=[part])])
 
 
+class Copy:
+    """The log on a disk that loses nothing."""
+
+    def __init__(self) -> None:
+        self.snapshot: tuple[int, int, bytes] | None = None
+        self.batches: list[_native.RecordBatch] = []
+        self.epoch = 0
+
+    def append(self, written: bytes, leader_epoch: int) -> None:
+        assert leader_epoch == self.epoch
+        self.batches += _native.read_batches(written)
+
+    def truncate_to(self, end_offset: int) -> None:
+        assert self.batches[-1].last_offset >= end_offset
+        self.batches = [each for each in self.batches if each.last_offset < end_offset]
+
+    def start_at(self, content: bytes, end_offset: int, epoch: int) -> None:
+        self.snapshot, self.batches = (end_offset, epoch, content), []
+
+    def follow(self, _leader_id: int, leader_epoch: int) -> None:
+        assert leader_epoch >= self.epoch
+        self.epoch = leader_epoch
+
+    def observed(self) -> Observed:
+        """What a start finds there."""
+        replay = Replay()
+        if self.snapshot is not None:
+            end_offset, epoch, content = self.snapshot
+            for batch in _native.read_batches(content):
+                replay.add(batch, of_snapshot=True)
+            replay.offset, replay.epoch = end_offset - 1, epoch
+        return Observed(replay, list(self.batches), self.epoch)
+
+
+def new_observer(copy: Copy) -> Observer:
+    return Observer(9, CLUSTER, list(NODES.values()), copy, copy.observed())
+
+
 class Scene:
     """An observer, the quorum, and the controllers that do not know yet who leads it now."""
 
     def __init__(self) -> None:
         self.quorum = Controllers()
         self.stale: Controllers | None = None
-        self.observer = Observer(9, CLUSTER, list(NODES.values()))
-        self.image = Image()
+        self.copy = Copy()
+        self.observer = new_observer(self.copy)
 
     def play(self, event: str, number: int) -> None:
         quorum = self.quorum
@@ -169,7 +209,7 @@ class Scene:
             case "commit":
                 quorum.commit(number)
             case "elect":
-                self.stale = copy(quorum)
+                self.stale = copy_of(quorum)
                 self.stale.batches = list(quorum.batches)
                 quorum.elect(number)
             case "snapshot":
@@ -177,6 +217,12 @@ class Scene:
             case "lose":
                 self.observer.ask()
                 self.observer.on_failure()
+            case "restart":
+                before, epoch = self.observer.end_offset, self.observer.leader.epoch
+                self.observer = new_observer(self.copy)
+                assert self.observer.end_offset == before
+                assert self.observer.leader.epoch == epoch
+                assert not self.observer.is_caught_up
             case _:
                 self.ask(is_stale=number == 0)
 
@@ -287,7 +333,7 @@ def test_a_snapshot_that_has_no_end_is_refused() -> None:
     end, epoch, content = scene.quorum.snapshot
     size = sum(each.size_bytes for each in _native.read_batches(content)[:-1])
     scene.quorum.snapshot = end, epoch, content[:size]
-    scene.observer = Observer(9, CLUSTER, list(NODES.values()))
+    scene.observer = new_observer(Copy())
     with pytest.raises(CorruptFileError, match="has no end"):
         for _ in range(99):
             scene.ask()
@@ -319,3 +365,20 @@ def test_damaged_records_are_asked_for_again() -> None:
     for _ in range(9):
         scene.ask()
     assert scene.observer.committed_end == 5
+
+
+def test_controllers_of_an_epoch_that_is_over_are_not_followed() -> None:
+    scene = caught_up()
+    scene.copy.epoch = 5
+    scene.observer = new_observer(scene.copy)
+    for _ in range(9):
+        scene.ask()
+    assert not scene.observer.is_caught_up
+    assert scene.observer.refused_epoch == 1
+    while scene.quorum.epoch < 6:
+        scene.quorum.elect(0)
+    scene.quorum.commit(9)
+    for _ in range(9):
+        scene.ask()
+    assert scene.observer.is_caught_up
+    assert scene.observer.refused_epoch == -1

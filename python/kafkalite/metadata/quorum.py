@@ -7,6 +7,7 @@ Kafka: `FileQuorumStateStore`, `QuorumState`, `KRaftControlRecordStateMachine`.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,15 +45,19 @@ def with_quorum_state(folder: Path, quorum: Quorum, epoch: int) -> Quorum:
     )
 
 
-def quorum_state_text(kraft_version: int, node_id: int, leader_epoch: int) -> str:
-    """The content of `quorum-state` where the node, the only voter, leads in an epoch."""
+def quorum_state_text(
+    kraft_version: int, leader_id: int, leader_epoch: int, voter_ids: Sequence[int]
+) -> str:
+    """The content of `quorum-state` where this node has voted for nobody; leader -1 is not
+    known."""
     if kraft_version:
         return (
-            f'{{"leaderId":{node_id},"leaderEpoch":{leader_epoch},"votedId":-1,'
+            f'{{"leaderId":{leader_id},"leaderEpoch":{leader_epoch},"votedId":-1,'
             f'"votedDirectoryId":"{"A" * 22}","data_version":1}}'
         )
+    voters = ",".join(f'{{"voterId":{each}}}' for each in voter_ids)
     return (
-        f'{{"clusterId":"","leaderId":{node_id},"leaderEpoch":{leader_epoch},'
-        f'"votedId":-1,"appliedOffset":0,"currentVoters":[{{"voterId":{node_id}}}],'
+        f'{{"clusterId":"","leaderId":{leader_id},"leaderEpoch":{leader_epoch},'
+        f'"votedId":-1,"appliedOffset":0,"currentVoters":[{voters}],'
         '"data_version":0}'
     )

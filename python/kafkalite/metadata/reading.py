@@ -62,23 +62,10 @@ def read(metadata_dir: Path) -> Found:
 
 def _read(metadata_dir: Path) -> Found:
     folder = metadata_dir / FOLDER
-    state = Replay()
-    snapshot_end_offset = 0
-    for end_offset, epoch, path in reversed(list_snapshots(folder)):
-        state = Replay()
-        if _read_snapshot(path, state):
-            snapshot_end_offset = end_offset
-            state.epoch = epoch
-            break
-        state = Replay()
-    state.offset = snapshot_end_offset - 1
+    state = _newest_snapshot(folder)
+    snapshot_end_offset = state.offset + 1
     record_count = 0
-    for batch in _read_log(folder, snapshot_end_offset):
-        if batch.base_offset > state.offset + 1:
-            raise LogDirRefusedError(
-                f"{folder} has no records from offset {state.offset + 1} to {batch.base_offset}: "
-                "a snapshot or a segment is missing"
-            )
+    for batch in _read_behind(folder, snapshot_end_offset):
         record_count += len(batch.records)
         state.add(batch)
     return Found(
@@ -91,6 +78,59 @@ def _read(metadata_dir: Path) -> Found:
         record_count=record_count,
         bootstrap=_read_bootstrap(metadata_dir / BOOTSTRAP_FILE),
     )
+
+
+class Observed(NamedTuple):
+    """The copy of an observer, as its last process has left it."""
+
+    snapshot: "Replay"
+    """The newest snapshot, added up: all of it is committed."""
+    batches: list[_native.RecordBatch]
+    """Those behind it. How many of them are committed, the quorum says."""
+    leader_epoch: int
+    """The latest that is known, of the log or of `quorum-state`."""
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next record."""
+        return self.batches[-1].last_offset + 1 if self.batches else self.snapshot.offset + 1
+
+
+def read_observed(metadata_dir: Path) -> Observed:
+    """Reads the directory of a node that observes the quorum, as `read` does, and raises so."""
+    folder = metadata_dir / FOLDER
+    try:
+        state = _newest_snapshot(folder)
+        batches = list(_read_behind(folder, state.offset + 1))
+        epoch = batches[-1].leader_epoch if batches else state.epoch
+        quorum = with_quorum_state(folder, state.quorum, epoch)
+    except OSError as error:
+        path = error.filename or folder
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+    return Observed(state, batches, quorum.leader_epoch)
+
+
+def _newest_snapshot(folder: Path) -> "Replay":
+    """The newest snapshot that is whole, added up; without one there is nothing yet."""
+    for end_offset, epoch, path in reversed(list_snapshots(folder)):
+        state = Replay()
+        if _read_snapshot(path, state):
+            state.offset, state.epoch = end_offset - 1, epoch
+            return state
+    return Replay()
+
+
+def _read_behind(folder: Path, end_offset: int) -> Iterator[_native.RecordBatch]:
+    """The batches behind a snapshot. Raises LogDirRefusedError where they do not follow it, or each
+    other."""
+    for batch in _read_log(folder, end_offset):
+        if batch.base_offset > end_offset:
+            raise LogDirRefusedError(
+                f"{folder} has no records from offset {end_offset} to {batch.base_offset}: "
+                "a snapshot or a segment is missing"
+            )
+        end_offset = batch.last_offset + 1
+        yield batch
 
 
 class Replay:

@@ -21,7 +21,7 @@ another thread:
 Kafka: `KafkaRaftClient`, `KafkaMetadataLog`, `FileQuorumStateStore`, `RecordsSnapshotWriter`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkalite import _native
@@ -51,6 +51,15 @@ class Limits(NamedTuple):
     """`metadata.log.max.snapshot.interval.ms`; 0 is never."""
     segment_bytes: int = 1 << 30
     """`metadata.log.segment.bytes`"""
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Limits":
+        """Those of a broker's configuration."""
+        return cls(
+            config["metadata.log.max.record.bytes.between.snapshots"],
+            config["metadata.log.max.snapshot.interval.ms"],
+            config["metadata.log.segment.bytes"],
+        )
 
 
 KAFKAS_LIMITS = Limits()
@@ -250,7 +259,7 @@ class MetadataLog:
 
     def _write_quorum_state(self) -> None:
         version = self._quorum.kraft_version
-        text = quorum_state_text(version, self._node_id, self.leader_epoch)
+        text = quorum_state_text(version, self._node_id, self.leader_epoch, [self._node_id])
         replace_file(self._found.folder / QUORUM_STATE_FILE, text.encode())
 
     def close(self, now_ms: int) -> None:

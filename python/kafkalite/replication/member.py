@@ -40,6 +40,7 @@ from kafkalite.replication.lifecycle import (
     Lifecycle,
     LifecycleError,
 )
+from kafkalite.replication.local_copy import Opened
 from kafkalite.replication.observer import Address, Observer, ObserverError
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
@@ -86,18 +87,22 @@ class Member:
         bootstrap: Sequence[Address],
         engine_configs: EngineConfigs,
         log: Log,
+        opened: Opened,
         *,
         heartbeat_ms: int,
         session_ms: int,
         registration_ms: int,
     ) -> None:
-        """`session_ms`: `broker.session.timeout.ms`; an answer is waited for half of it."""
+        """`opened`: the copy of the metadata's log. `session_ms`: `broker.session.timeout.ms`; an
+        answer is waited for half of it."""
         self.node_id = identity.node_id
         self.publisher = Publisher(engine_configs, identity.features, self._as_served)
         self.lock = WriteLock()
         self.timers = Timers()
         self.channels = Channels(f"broker-{identity.node_id}")
-        self.observer = Observer(identity.node_id, identity.cluster_id, bootstrap)
+        self.observer = Observer(
+            identity.node_id, identity.cluster_id, bootstrap, *opened[:2], opened.directory_id
+        )
         self.lifecycle = Lifecycle(identity, heartbeat_ms, registration_ms, self.now_ms())
         self.image = Image()
         """The metadata that is in force here."""
@@ -106,6 +111,7 @@ class Member:
         self._directories = Directories(identity.node_id)
         self._directory_ids = dict(identity.directories)
         self._assign_timer: Timer | None = None
+        self._copy = opened.copy
         self._log = log
         self._answer_ms = max(1, session_ms // 2)
         self._stop_signals: Collection[signal.Signals] = ()
@@ -219,7 +225,13 @@ class Member:
             self.channels.poll(max(0, min(TURN_MS, wait_ms)))
 
     def _waiting_for(self) -> str:
-        if not self.observer.is_caught_up:
+        observer = self.observer
+        if observer.refused_epoch >= 0:
+            return (
+                f"controllers of epoch {observer.leader.epoch}, which it has known, or later: "
+                f"those that answer are in epoch {observer.refused_epoch}"
+            )
+        if not observer.is_caught_up:
             return "an answer of the controllers (controller.quorum.bootstrap.servers)"
         return self.lifecycle.waiting_for
 
@@ -260,11 +272,19 @@ class Member:
         self._beat_soon()
 
     def stop(self, _core: _native.BrokerCore) -> None:
-        """Nothing is written here at the end: the metadata is the controllers'."""
+        """The end of a clean stop: the copy of the metadata's log is closed. Raises
+        KafkaliteError."""
+        self._copy.close()
 
     # --- observer and lifecycle -------------------------------------------------------------------
 
     def _fetch(self) -> None:
+        if self._copy.failure is not None:
+            self._fail(self._copy.failure)
+            return
+        if self._copy.is_behind:
+            self.timers.call_at(self.now_ms() + TURN_MS, self._fetch)
+            return
         ask = self.observer.ask()
         self.channels.send(
             "observer", ask.address, ask.message, ask.version, ask.timeout_ms, self._on_fetched
@@ -368,6 +388,8 @@ class Member:
         """The changes that are committed and not in force yet."""
         replay = self.observer.replay
         delta = replay.fold.take_delta(replay.epoch, replay.offset, replay.timestamp)
+        if not replay.fold.in_transaction:
+            self._copy.snapshot_if_due(delta.image, replay.quorum)
         if self._snapshots_loaded != self.observer.snapshots_loaded:
             self._snapshots_loaded = self.observer.snapshots_loaded
             return difference(self.image, delta.image)

@@ -6,9 +6,10 @@ the quorum by the answers, and adds up what is committed.
       └── after so many ms ◄── errors, another leader, diverging ◄─┘        Replay ◄──────────┘
                                a snapshot: FetchSnapshot until it is whole ─► a new Replay
 
-Pure: no socket and no clock are in here; the caller sends what is asked, and tells what came of it.
-The log is kept in memory only, added up: a start reads the newest snapshot of the leader and what
-follows it.
+Pure: no socket, no file and no clock are in here; the caller sends what is asked, and tells what
+came of it, and a `Copy` is told what of the log is to be kept on disk. A start goes on with what
+that holds (`local_copy.py`); nothing of it is in force before a controller has said up to where it
+is committed.
 Records come before they are committed, and may be taken back until they are (`DivergingEpoch`);
 only those below the high watermark are added up.
 
@@ -16,11 +17,11 @@ Kafka: `KafkaRaftClient`, as observer (KIP-595, KIP-630).
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kafkalite import _native
 from kafkalite.errors import CorruptFileError, KafkaliteError
-from kafkalite.metadata.reading import Replay
+from kafkalite.metadata.reading import Observed, Replay
 from kafkalite.protocol import codes, messages
 
 TOPIC = "__cluster_metadata"
@@ -68,13 +69,35 @@ class _Download(NamedTuple):
     content: bytearray
 
 
+class Copy(Protocol):
+    """The log as it is kept on disk (`kafkalite.replication.local_copy.LocalCopy`)."""
+
+    def append(self, records: bytes, leader_epoch: int) -> None: ...
+    def truncate_to(self, end_offset: int) -> None: ...
+    def start_at(self, content: bytes, end_offset: int, epoch: int) -> None: ...
+    def follow(self, leader_id: int, leader_epoch: int) -> None: ...
+
+
 class Observer:
     """See above. `ask`, then `on_answer` or `on_failure`, and so on."""
 
-    def __init__(self, node_id: int, cluster_id: str, bootstrap: Sequence[Address]) -> None:
-        self.leader = Leader(-1, 0, None)
+    def __init__(
+        self,
+        node_id: int,
+        cluster_id: str,
+        bootstrap: Sequence[Address],
+        copy: Copy,
+        observed: Observed,
+        directory_id: bytes = bytes(16),
+    ) -> None:
+        """`observed` is what the copy holds, and `directory_id` that of the directory in which it
+        lies."""
+        self.leader = Leader(-1, observed.leader_epoch, None)
         self.high_watermark = -1
-        self.replay = Replay()
+        self.refused_epoch = -1
+        """That of the controllers which were asked last, where it is lower than the one that is
+        known: they are behind, or of another past."""
+        self.replay = observed.snapshot
         """The records that are committed, added up."""
         self.snapshots_loaded = 0
         """Each is a new `replay`, in which nothing is left of the one before."""
@@ -84,8 +107,10 @@ class Observer:
         self._next_bootstrap = 0
         self._asked: Address = self._bootstrap[0]
         """The server that the last request went to."""
-        self._pending: list[_native.RecordBatch] = []
+        self._pending = list(observed.batches)
         """Not known to be committed."""
+        self._copy = copy
+        self._directory_id = directory_id
         self._download: _Download | None = None
 
     @property
@@ -164,6 +189,7 @@ class Observer:
             fetch_offset=self.end_offset,
             last_fetched_epoch=self.last_epoch,
             high_watermark=self.high_watermark,
+            replica_directory_id=self._directory_id,
         )
         return kind(
             cluster_id=self._cluster_id,
@@ -196,7 +222,9 @@ class Observer:
         known = self.leader
         if told.leader_epoch < known.epoch:
             # Also -1: an answer that names nobody is the leader's own.
+            self.refused_epoch = told.leader_epoch
             return bool(told.leader_epoch < 0)
+        self.refused_epoch = -1
         found = {each.node_id: (each.host, each.port) for each in endpoints}
         if told.leader_epoch == known.epoch and 0 <= known.id != told.leader_id >= 0:
             raise ObserverError(
@@ -208,6 +236,8 @@ class Observer:
             self.leader = Leader(told.leader_id, told.leader_epoch, found[told.leader_id])
         elif told.leader_id != known.id:
             self.leader = Leader(told.leader_id, told.leader_epoch, None)
+        if (self.leader.id, self.leader.epoch) != (known.id, known.epoch):
+            self._copy.follow(self.leader.id, self.leader.epoch)
         return True
 
     def _forget_leader(self) -> None:
@@ -252,10 +282,12 @@ class Observer:
         self.replay = replay
         self.snapshots_loaded += 1
         self._pending = []
+        self._copy.start_at(bytes(download.content), download.end_offset, download.epoch)
 
     def _append(self, records: bytes) -> None:
         """Takes in batches that follow what there is."""
-        for batch in _native.read_batches(records):
+        batches = _native.read_batches(records)
+        for batch in batches:
             if batch.base_offset != self.end_offset or batch.leader_epoch > self.leader.epoch:
                 raise ObserverError(
                     f"the controllers' log goes on at offset {batch.base_offset} in epoch "
@@ -263,6 +295,10 @@ class Observer:
                     "most was asked for"
                 )
             self._pending.append(batch)
+        if batches:
+            # Without a last batch that was cut off.
+            size_bytes = sum(each.size_bytes for each in batches)
+            self._copy.append(records[:size_bytes], self.leader.epoch)
 
     def _commit(self) -> None:
         while self._pending and self._pending[0].last_offset < self.high_watermark:
@@ -270,7 +306,7 @@ class Observer:
 
     def _truncate(self, epoch: int, end_offset: int) -> None:
         """Drops what the leader does not have: it ends `epoch` at this offset."""
-        pending = self._pending
+        pending, end_before = self._pending, self.end_offset
         while pending and (
             pending[-1].leader_epoch > epoch or pending[-1].last_offset >= end_offset
         ):
@@ -280,3 +316,5 @@ class Observer:
                 f"the controllers have taken back committed records: they end epoch {epoch} at "
                 f"offset {end_offset}, and {self.committed_end} were committed"
             )
+        if self.end_offset != end_before:
+            self._copy.truncate_to(self.end_offset)

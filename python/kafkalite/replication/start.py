@@ -2,12 +2,15 @@
 directories."""
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from signal import Signals
 
 from kafkalite import _native
 from kafkalite.config import Config
 from kafkalite.metadata.image import Endpoint
+from kafkalite.metadata.store import Limits
 from kafkalite.replication.lifecycle import Identity
+from kafkalite.replication.local_copy import open_copy
 from kafkalite.replication.member import RANGES, Member
 from kafkalite.service.stderr_log import Log
 
@@ -23,6 +26,13 @@ def join(
     """Registers the broker; returns once the metadata up to there is known. Raises as
     `Member.join`."""
     directories = claimed.directories
+    limits = Limits.of(config)
+    opened = open_copy(claimed, Path(config.metadata_dir()), limits, log.warning)
+    if opened.observed.end_offset:
+        log.info(
+            f"the metadata up to offset {opened.observed.end_offset} is in "
+            f"{config.metadata_dir()}; the controllers are asked for the rest"
+        )
     identity = Identity(
         node_id=config["node.id"],
         cluster_id=cluster_id,
@@ -38,6 +48,7 @@ def join(
         config.controllers(),
         config.engine_configs,
         log,
+        opened,
         heartbeat_ms=config["broker.heartbeat.interval.ms"],
         session_ms=config["broker.session.timeout.ms"],
         registration_ms=config["initial.broker.registration.timeout.ms"],

@@ -435,6 +435,18 @@ impl Log {
         enter(py, || self.inner.truncate_to(offset, now_ms))
     }
 
+    #[pyo3(signature = (offset, *, now_ms))]
+    fn truncate_fully_and_start_at(
+        &self,
+        py: Python<'_>,
+        offset: i64,
+        now_ms: i64,
+    ) -> PyResult<()> {
+        enter(py, || {
+            self.inner.truncate_fully_and_start_at(offset, now_ms)
+        })
+    }
+
     fn advance_log_start_offset(&self, py: Python<'_>, offset: i64) -> PyResult<i64> {
         enter(py, || self.inner.advance_log_start_offset(offset))
     }
