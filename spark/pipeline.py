@@ -43,6 +43,14 @@ def main(
     something is missing. `settings` are Spark's, beside those of all pipelines."""
     parser.add_argument("--cores", type=int, default=2, metavar="N", help="of Spark (2)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the data (1)")
+    plot = Path(f"{Path(sys.argv[0]).stem}-progress.png")
+    parser.add_argument(
+        "--progress",
+        type=Path,
+        default=plot,
+        metavar="PNG",
+        help=f"the plot of rate, latency and lag ({plot})",
+    )
     options = parser.parse_args()
     try:
         need_spark()
@@ -54,6 +62,8 @@ def main(
 
 
 def _run(name: str, run: Run, options: argparse.Namespace, settings: Mapping[str, str]) -> None:
+    from progress_plot import Progress, draw
+
     import kafkalite.spark
 
     started = time.monotonic()
@@ -72,10 +82,16 @@ def _run(name: str, run: Run, options: argparse.Namespace, settings: Mapping[str
         }
         with kafkalite.Broker() as broker:
             spark = kafkalite.spark.session(name, **conf)
+            progress = Progress()
+            spark.streams.addListener(progress)
             try:
                 run(spark, broker, Path(folder), options)
+                progress.await_end()
             finally:
                 spark.stop()
+    if progress.batches and importlib.util.find_spec("matplotlib") is not None:
+        draw(progress.batches, name, options.progress)
+        step(f"rate, latency and lag: {options.progress}")
     step(f"done in {time.monotonic() - started:.0f} s")
 
 

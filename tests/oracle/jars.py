@@ -3,9 +3,10 @@
 A list has a line a jar: SHA-256, then group:artifact:version. `jars.txt` beside this file pins
 Apache Kafka, `tests/clients/jars.txt` what Kafka Connect, MirrorMaker and Kafka Streams need beside
 it, `tests/clients/old_client.txt` a Java client of long ago, `tests/spark/jars.txt` Spark's own
-Kafka connector. `python -m oracle.jars [LIST …]` (in tests/) fetches them all, or the lists that
-are named, and says where they are. `MAVEN_CENTRAL` names a mirror. A jar that cannot be had, or is
-not the one that was pinned, is an error, never a skip.
+Kafka connector, `tests/spark/debezium.txt` Debezium's connector for PostgreSQL. `python -m
+oracle.jars [LIST …]` (in tests/) fetches them all, or the lists that are named, and says where they
+are. `MAVEN_CENTRAL` names a mirror. A jar that cannot be had, or is not the one that was pinned, is
+an error, never a skip.
 """
 
 import fcntl
@@ -23,6 +24,8 @@ KAFKA = Path(__file__).with_name("jars.txt")
 PROGRAMS = KAFKA.parents[1] / "clients" / "jars.txt"
 OLD_CLIENT = PROGRAMS.with_name("old_client.txt")
 SPARK_CONNECTOR = KAFKA.parents[1] / "spark" / "jars.txt"
+DEBEZIUM = SPARK_CONNECTOR.with_name("debezium.txt")
+LISTS = (KAFKA, PROGRAMS, OLD_CLIENT, SPARK_CONNECTOR, DEBEZIUM)
 DOWNLOADS_AT_ONCE = 8
 
 
@@ -86,7 +89,7 @@ def _jar(context: "MavenContext", pinned: Path, sha256: str, coordinate: str) ->
 
 
 if __name__ == "__main__":
-    for each in map(Path, sys.argv[1:] or [KAFKA, PROGRAMS, OLD_CLIENT, SPARK_CONNECTOR]):
+    for each in map(Path, sys.argv[1:] or LISTS):
         try:
             count = len(pinned_jars(each))
         except OSError as error:  # what a Maven client of Python raises is one

@@ -27,6 +27,7 @@ NAMES = (
     "enrich_from_jdbc",
     "declarative_tables",
     "payments_to_postgres",
+    "changes_to_delta",
 )
 
 
@@ -212,3 +213,24 @@ def test_a_pipeline_runs_by_one_command(tmp_path: Path) -> None:
     assert code == "0", told
     assert f"plot: {plot}" in out
     assert plot.exists()
+
+
+def test_the_progress_of_each_query_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plots = pipeline("progress_plot", monkeypatch)
+    source = {"endOffset": '{"orders":{"0":4}}', "latestOffset": '{"orders":{"0":10}}'}
+    report = {
+        "id": "first",
+        "timestamp": "2026-01-01T00:00:01.000Z",
+        "batchDuration": 500,
+        "numInputRows": 4,
+        "sources": [source],
+    }
+    batch = plots.Batch.of(report)
+    repeated = plots.Batch.of(
+        report | {"id": "second", "sources": [source | {"latestOffset": None}]}
+    )
+    assert batch == ("first", 1_767_225_601.5, 4, 0.5, 6)
+    plots.draw([batch, repeated, batch], "orders", tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

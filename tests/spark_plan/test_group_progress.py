@@ -159,6 +159,7 @@ def test_lag_is_what_is_there_and_not_in_the_micro_batch() -> None:
         "endOffset": '{"orders":{"0":4,"1":7}}',
     }
     rate = {"latestOffset": "17", "endOffset": "16"}
-    unknown = {"latestOffset": "null", "endOffset": '{"orders":{"0":4}}'}
+    repeated = {"latestOffset": "null", "endOffset": '{"orders":{"0":4}}'}
     assert lag({"sources": [topic]}) == 6
-    assert lag({"sources": [topic, rate, unknown]}) == 6
+    assert lag({"sources": [topic, rate, topic]}) == 12
+    assert lag({"sources": [topic, repeated]}) is None

@@ -31,8 +31,9 @@ def register(spark: "SparkSession") -> None:
     spark.dataSource.register(KafkaliteDataSource)
 
 
-def lag(progress: Mapping[str, Any]) -> int:
-    """The offsets that a streaming query has left to read, by a report of its progress."""
+def lag(progress: Mapping[str, Any]) -> int | None:
+    """The offsets that a streaming query has left to read, by a report of its progress; None where
+    that does not say it."""
     from kafkalite.spark import progress as reports
 
     return reports.lag(progress)

@@ -16,23 +16,27 @@ from kafkalite.spark.plan.ranges import Offsets, offsets_from_text
 __all__ = ["lag"]
 
 
-def lag(progress: Mapping[str, Any]) -> int:
+def lag(progress: Mapping[str, Any]) -> int | None:
     """The offsets that were there when a micro-batch was planned and are not in it, over all
-    partitions of all sources that are topics: what is left to read.
+    partitions of all sources that are topics: what is left to read. None where nobody has asked:
+    a micro-batch that is repeated after a restart is not planned again.
 
     `progress` is what a listener gets, or one of `query.recentProgress`; that of Spark's own Kafka
     connector does as well. Transactions and compaction leave fewer records than offsets.
     """
     left = 0
     for source in progress["sources"]:
-        latest, end = _offsets(source["latestOffset"]), _offsets(source["endOffset"])
-        left += sum(offset - end.get(place, offset) for place, offset in latest.items())
+        end, latest = _offsets(source["endOffset"]), _offsets(source["latestOffset"])
+        if end is not None and latest is None:
+            return None
+        if end is not None and latest is not None:
+            left += sum(offset - end.get(place, offset) for place, offset in latest.items())
     return left
 
 
-def _offsets(text: str | None) -> Offsets:
-    """None of a source that is no topic, or is not asked yet."""
+def _offsets(text: str | None) -> Offsets | None:
+    """By partition; None of a source that is no topic, and where there are none."""
     try:
         return offsets_from_text(text or "null")
     except ValueError:
-        return {}
+        return None
