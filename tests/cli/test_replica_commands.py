@@ -89,7 +89,7 @@ def test_a_file_that_is_no_plan_is_refused(text: str, sentence: str, tmp_path: P
 
 def test_a_proposal_is_a_plan_and_directories_are_those_that_are_named(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    file.write_text(plan_text({("t", 1): [2, 3], ("t", 0): [1, 2]}))
+    file.write_text(plan_text({("t", 1): [2, 3], ("t", 0): [1, 2]}, {}))
     assert read_plan(str(file)) == ({("t", 0): [1, 2], ("t", 1): [2, 3]}, {})
     row = {"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "/b"]}
     file.write_text(json.dumps({"partitions": [row]}))
@@ -193,13 +193,13 @@ def test_a_broker_that_is_alone_has_nothing_to_move_or_to_elect(run: Run, tmp_pa
 
 def test_what_is_not_there_cannot_be_moved(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    file.write_text(plan_text({("nothing", 0): [1]}))
+    file.write_text(plan_text({("nothing", 0): [1]}, {}))
     refused = run("reassign", "execute", str(file))
     assert (refused.exit, refused.out) == (1, "")
     assert "topic 'nothing'" in refused.err
     told = json.loads(run("reassign", "verify", str(file), "--preserve-throttles", "--json").out)
     assert (told["done"], told["replicas"]) == (True, [])
-    file.write_text(plan_text({("nothing", 0): [1, 7]}))
+    file.write_text(plan_text({("nothing", 0): [1, 7]}, {}))
     refused = run("reassign", "execute", str(file))
     assert (refused.exit, refused.err) == (2, "kafkalite: unknown broker id 7: the cluster has 1\n")
 

@@ -15,7 +15,7 @@ DELAY_S = 0.2
 
 
 class Mode(StrEnum):
-    """What becomes of the bytes, in both directions but for `MUTE`."""
+    """What becomes of the bytes, in both directions but for `MUTE` and `DEAF`."""
 
     ON = "on"
     DELAY = "delay"
@@ -24,6 +24,8 @@ class Mode(StrEnum):
     """They come once the mode is another one."""
     MUTE = "mute"
     """Those of the broker come once the mode is another one; those of its clients go on."""
+    DEAF = "deaf"
+    """Those of the broker's clients come once the mode is another one; its own go on."""
     SLICE = "slice"
     """They come in small pieces."""
     CUT = "cut"
@@ -34,12 +36,14 @@ class Mode(StrEnum):
 
 class Proxy:
     """Takes connections at `address` and hands their bytes on to `target`, `host:port`, which may
-    be away: then it closes them."""
+    be away: then it closes them. Peers may have a mode of their own, such as the other brokers of a
+    cluster: they are told apart by the client id of the first request."""
 
     def __init__(self, seed: int) -> None:
         self.target = ""
         self._draw = random.Random(seed)
         self._mode = Mode.ON
+        self._modes: dict[str, Mode] = {}
         self._muting_key = b""
         self._open: set[asyncio.StreamWriter] = set()
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -61,19 +65,25 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    def set(self, mode: Mode) -> None:
-        """From now on."""
-        self._loop.call_soon_threadsafe(self._set, mode)
+    def set(self, mode: Mode, peer: str = "") -> None:
+        """From now on, for all without a mode of their own; or that of peers whose client id begins
+        so, which `ON` takes back."""
+        self._loop.call_soon_threadsafe(self._set, mode, peer)
 
     def mute_from(self, key: int) -> None:
         """`MUTE` from the next request of this API key on, if a client waits before it sends it."""
         self._muting_key = key.to_bytes(2)
 
-    def _set(self, mode: Mode) -> None:
-        self._mode = mode
+    def _set(self, mode: Mode, peer: str = "") -> None:
+        if not peer:
+            self._mode = mode
+        elif mode is Mode.ON:
+            self._modes.pop(peer, None)
+        else:
+            self._modes[peer] = mode
         self._changed.set()
         self._changed = asyncio.Event()
-        if mode is Mode.RESET:
+        if mode is Mode.RESET and not peer:
             for each in list(self._open):
                 _reset(each)
 
@@ -96,14 +106,15 @@ class Proxy:
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, port = self.target.split(":")
         pair, tasks = [writer], []
+        peer: list[str] = []  # its client id, once it has sent a request
         self._open.add(writer)
         try:
             there, to_there = await asyncio.open_connection(host, int(port))
             pair.append(to_there)
             self._open.add(to_there)
             tasks += [
-                asyncio.ensure_future(self._hand_on(reader, to_there, is_answer=False)),
-                asyncio.ensure_future(self._hand_on(there, writer, is_answer=True)),
+                asyncio.ensure_future(self._hand_on(reader, to_there, peer, is_answer=False)),
+                asyncio.ensure_future(self._hand_on(there, writer, peer, is_answer=True)),
             ]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except OSError:
@@ -116,32 +127,54 @@ class Proxy:
                 _reset(each)
 
     async def _hand_on(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        peer: list[str],
+        *,
+        is_answer: bool,
     ) -> None:
+        held = (Mode.STALL, Mode.MUTE if is_answer else Mode.DEAF)
         with contextlib.suppress(OSError):
             while chunk := await reader.read(CHUNK_BYTES):
-                if not is_answer and chunk[4:6] == self._muting_key:
-                    self._muting_key = b""
-                    self._set(Mode.MUTE)
-                while self._mode is Mode.STALL or (is_answer and self._mode is Mode.MUTE):
+                if not is_answer:
+                    peer[:] = peer or [_client_id(chunk)]
+                    if chunk[4:6] == self._muting_key:
+                        self._muting_key = b""
+                        self._set(Mode.MUTE)
+                while self._mode_of(peer) in held:
                     await self._changed.wait()
-                if self._mode is Mode.RESET:
+                mode = self._mode_of(peer)
+                if mode is Mode.RESET:
                     return
-                if self._mode is Mode.DELAY:
+                if mode is Mode.DELAY:
                     await asyncio.sleep(self._draw.uniform(0, DELAY_S))
                 pieces = [chunk]
-                if self._mode is Mode.SLICE:
+                if mode is Mode.SLICE:
                     size = self._draw.randrange(1, 200)
                     pieces = [chunk[at : at + size] for at in range(0, len(chunk), size)]
-                if self._mode is Mode.CUT:
+                if mode is Mode.CUT:
                     pieces = [chunk[: len(chunk) // 2]]
                 for piece in pieces:
                     writer.write(piece)
                     await writer.drain()
                     if len(pieces) > 1:
                         await asyncio.sleep(0)
-                if self._mode is Mode.CUT:
+                if mode is Mode.CUT:
                     return
+
+    def _mode_of(self, peer: list[str]) -> Mode:
+        for name in peer:
+            for prefix, mode in self._modes.items():
+                if name.startswith(prefix):
+                    return mode
+        return self._mode
+
+
+def _client_id(request: bytes) -> str:
+    """That in the header of a request whose first bytes have come."""
+    length = int.from_bytes(request[12:14], signed=True)
+    return request[14 : 14 + max(length, 0)].decode("latin-1")
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

@@ -60,7 +60,9 @@ class ClientDiedError(AssertionError):
 class Recorder:
     """Takes operations from all threads, and wakes who waits for the history to go on."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str = TOPIC) -> None:
+        self.topic = topic
+        self.group = GROUP if topic == TOPIC else f"{GROUP} of {topic}"
         self.operations: list[Operation] = []
         self.acknowledged = 0
         self.commits = 0
@@ -121,7 +123,7 @@ class Recorder:
     def wait_for_looks(self, timeout_s: float, when: str) -> None:
         """Until the observer has asked again, and been told everything of every partition."""
         names, partitions = ("ends", "committed"), range(PARTITIONS)
-        keys = [(name, f"{TOPIC}-{each}") for name in names for each in partitions]
+        keys = [(name, f"{self.topic}-{each}") for name in names for each in partitions]
         # The first of two answers may be to what was asked before.
         enough = {key: self.looks[key] + 2 for key in keys}
         self.wait_until(
@@ -158,12 +160,17 @@ class Workload:
         recorder: Recorder,
         seed: int,
         idempotence: Sequence[bool] = (True, True, False),
+        replicas: int = 1,
+        acks: str = "all",
     ) -> None:
-        """`idempotence` has an entry a producer."""
+        """`idempotence` has an entry a producer; `replicas` are those of the topic's partitions,
+        which is made unless it is there; less than all `acks` promise less than verify.py asks."""
         self._servers = servers
         self._recorder = recorder
         self._seed = seed
         self._idempotence = idempotence
+        self._replicas, self._acks = replicas, acks
+        self._topic, self._group = recorder.topic, recorder.group
         self._producing = threading.Event()
         self._reading = threading.Event()
         self._producing.set()
@@ -172,7 +179,7 @@ class Workload:
         self._readers: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
-        create_topic(self._servers)
+        create_topic(self._servers, self._topic, self._replicas)
         for number, idempotent in enumerate(self._idempotence):
             name = f"producer-{number}"
             self._start(self._producers, name, lambda n=name, i=idempotent: self._produce(n, i))
@@ -201,7 +208,7 @@ class Workload:
         self._recorder.wait_for_end([each.name for each in self._producers], timeout_s)
         ends = read_everything(self._servers, self._recorder, timeout_s)
         read_to = self._recorder.read_to
-        for process in ("reader", GROUP):
+        for process in ("reader", self._group):
             self._recorder.wait_until(
                 lambda process=process: all(
                     read_to[process, name] >= end.high_watermark for name, end in ends.items()
@@ -231,7 +238,7 @@ class Workload:
             {
                 **CLIENT,
                 "bootstrap.servers": self._servers,
-                "acks": "all",
+                "acks": self._acks,
                 "enable.idempotence": idempotent,
                 "max.in.flight.requests.per.connection": 5 if idempotent else 1,
                 "compression.type": draw.choice(CODECS),
@@ -265,13 +272,13 @@ class Workload:
                     "process": process,
                     "name": "produce",
                     "began": time.monotonic(),
-                    "partition": f"{TOPIC}-{partition}",
+                    "partition": f"{self._topic}-{partition}",
                     "value": f"{process}:{number}",
                     "number": sent[partition],
                     "is_idempotent": idempotent,
                 }
                 producer.produce(
-                    TOPIC,
+                    self._topic,
                     record_value(process, number),
                     partition=partition,
                     on_delivery=lambda e, m, facts=facts: on_delivery(facts, e, m),
@@ -288,7 +295,7 @@ class Workload:
         """Follows all partitions from the beginning on, in one session."""
         consumer = Consumer({**CONSUMER, "bootstrap.servers": self._servers, "group.id": "none"})
         consumer.assign(
-            [TopicPartition(TOPIC, each, OFFSET_BEGINNING) for each in range(PARTITIONS)]
+            [TopicPartition(self._topic, each, OFFSET_BEGINNING) for each in range(PARTITIONS)]
         )
         while self._reading.is_set():
             self._note(consumer.consume(1_000, 0.1), "reader", 0)
@@ -308,16 +315,16 @@ class Workload:
                 {
                     **CONSUMER,
                     "bootstrap.servers": self._servers,
-                    "group.id": GROUP,
+                    "group.id": self._group,
                     "auto.offset.reset": "earliest",
                 }
             )
-            consumer.subscribe([TOPIC], on_assign=on_assign)
+            consumer.subscribe([self._topic], on_assign=on_assign)
             rounds = draw.randrange(20, 200)
             while self._reading.is_set() and rounds > 0:
                 rounds -= 1
                 messages = consumer.consume(500, 0.1)
-                self._note(messages, process, session, GROUP)
+                self._note(messages, process, session, self._group)
                 self._commit(consumer, process, messages)
             consumer.close()
 
@@ -352,7 +359,7 @@ class Workload:
         began = time.monotonic()
         outcomes: dict[int, Outcome]
         try:
-            wanted = [TopicPartition(TOPIC, *each) for each in next_offsets.items()]
+            wanted = [TopicPartition(self._topic, *each) for each in next_offsets.items()]
             answer = consumer.commit(offsets=wanted, asynchronous=False)
             outcomes = {each.partition: _outcome(each.error) for each in answer}
         except KafkaException as failure:
@@ -366,9 +373,9 @@ class Workload:
                     outcome=outcomes[partition],
                     began=began,
                     ended=ended,
-                    partition=f"{TOPIC}-{partition}",
+                    partition=f"{self._topic}-{partition}",
                     offset=offset,
-                    group=GROUP,
+                    group=self._group,
                 )
                 for partition, offset in next_offsets.items()
             )
@@ -378,11 +385,11 @@ class Workload:
         """Looks at the ends of the partitions and at the group's offsets, again and again."""
         admin = make_admin(self._servers)
         # Not the admin client: librdkafka 2.16 does not survive NOT_COORDINATOR there.
-        group = Consumer({**CONSUMER, "bootstrap.servers": self._servers, "group.id": GROUP})
-        partitions = [TopicPartition(TOPIC, each) for each in range(PARTITIONS)]
+        group = Consumer({**CONSUMER, "bootstrap.servers": self._servers, "group.id": self._group})
+        partitions = [TopicPartition(self._topic, each) for each in range(PARTITIONS)]
         while self._reading.is_set():
             try:
-                self._recorder.add(*look_at_ends(admin, OBSERVER))
+                self._recorder.add(*look_at_ends(admin, OBSERVER, self._topic))
             except KafkaException:
                 # The broker is away, and asking waits for it; or it has started again, and
                 # librdkafka's admin client goes on asking with the leader epoch from before.
@@ -401,9 +408,9 @@ class Workload:
                         outcome=Outcome.OK,
                         began=began,
                         ended=ended,
-                        partition=f"{TOPIC}-{each.partition}",
+                        partition=f"{self._topic}-{each.partition}",
                         offset=max(each.offset, -1),
-                        group=GROUP,
+                        group=self._group,
                     )
                     for each in found
                     if each.error is None
@@ -416,17 +423,17 @@ def make_admin(servers: str) -> AdminClient:
     return AdminClient({**CLIENT, "bootstrap.servers": servers})
 
 
-def create_topic(servers: str) -> None:
+def create_topic(servers: str, topic: str = TOPIC, replicas: int = 1) -> None:
     """The topic, unless it is there."""
     admin = make_admin(servers)
-    topics = admin.list_topics(timeout=30).topics
-    if TOPIC not in topics:
-        _answers(admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)], operation_timeout=30))
+    if topic not in admin.list_topics(timeout=30).topics:
+        wanted = NewTopic(topic, PARTITIONS, replicas)
+        _answers(admin.create_topics([wanted], operation_timeout=30))
 
 
-def look_at_ends(admin: AdminClient, process: str) -> list[Operation]:
+def look_at_ends(admin: AdminClient, process: str, topic: str = TOPIC) -> list[Operation]:
     """An operation a partition. Raises `KafkaException` for a broker that does not answer."""
-    partitions = [TopicPartition(TOPIC, each) for each in range(PARTITIONS)]
+    partitions = [TopicPartition(topic, each) for each in range(PARTITIONS)]
     began = time.monotonic()
     # In this order, so that none may be greater than the one asked after it.
     starts, stables, highs = (
@@ -453,7 +460,7 @@ def look_at_ends(admin: AdminClient, process: str) -> list[Operation]:
             outcome=Outcome.OK,
             began=began,
             ended=ended,
-            partition=f"{TOPIC}-{each.partition}",
+            partition=f"{topic}-{each.partition}",
             ends=Ends(
                 starts[each].offset,
                 stables[each].offset,
@@ -471,7 +478,8 @@ def read_everything(servers: str, recorder: Recorder, timeout_s: float) -> dict[
     does not tell the ends within that time."""
     ends = _last_ends(servers, recorder, timeout_s)
     consumer = Consumer({**CONSUMER, "bootstrap.servers": servers, "group.id": "none"})
-    consumer.assign([TopicPartition(TOPIC, each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
+    topic = recorder.topic
+    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
     left = {name: each.high_watermark for name, each in ends.items() if each.high_watermark > 0}
     given_up = time.monotonic() + timeout_s
     while left and time.monotonic() < given_up:
@@ -498,7 +506,7 @@ def _last_ends(servers: str, recorder: Recorder, timeout_s: float) -> dict[str, 
     given_up = time.monotonic() + timeout_s
     while True:
         try:
-            looks = look_at_ends(make_admin(servers), FINAL)
+            looks = look_at_ends(make_admin(servers), FINAL, recorder.topic)
         except KafkaException:
             looks = []
         if len(looks) == PARTITIONS:

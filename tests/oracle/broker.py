@@ -102,6 +102,11 @@ class KafkaBroker:
         """
         if self._process is not None:
             raise RuntimeError("the broker runs already")
+        self._launch(self.prepare())
+        return self
+
+    def prepare(self) -> Path:
+        """Writes its properties and formats the directories if they are new; the file."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for directory in self.log_dirs:
             directory.mkdir(parents=True, exist_ok=True)
@@ -120,8 +125,7 @@ class KafkaBroker:
         if not all((directory / "meta.properties").exists() for directory in self.log_dirs):
             self._format(file)
         self.bootstrap_servers = f"127.0.0.1:{port}"
-        self._launch(file)
-        return self
+        return file
 
     def stop(self) -> None:
         """A clean stop (SIGTERM): checkpoints written, `.kafka_cleanshutdown` left behind."""

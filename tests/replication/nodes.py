@@ -153,6 +153,12 @@ class Node:
         assert process.poll() is None, self.told()
         return self
 
+    @property
+    def pid(self) -> int:
+        """Of the running broker."""
+        assert self._process is not None
+        return self._process.pid
+
     def told(self) -> str:
         """Its output so far."""
         with contextlib.suppress(FileNotFoundError):

@@ -83,7 +83,9 @@ def _read(path: str, form: str, parse: Callable[[Any], Parsed]) -> Parsed:
         raise UsageError(f"{path} is not of the form {form}: {error!r}") from error
 
 
-def plan_fields(replicas: Mapping[Partition, Sequence[int]]) -> dict[str, Any]:
+def plan_fields(
+    replicas: Mapping[Partition, Sequence[int]], log_dirs: Mapping[Replica, str]
+) -> dict[str, Any]:
     """The same as an object of JSON."""
     return {
         "version": VERSION,
@@ -92,16 +94,17 @@ def plan_fields(replicas: Mapping[Partition, Sequence[int]]) -> dict[str, Any]:
                 "topic": topic,
                 "partition": index,
                 "replicas": list(found),
-                "log_dirs": [ANY] * len(found),
+                "log_dirs": [log_dirs.get((each, topic, index), ANY) for each in found],
             }
             for (topic, index), found in sorted(replicas.items())
         ],
     }
 
 
-def plan_text(replicas: Mapping[Partition, Sequence[int]]) -> str:
+def plan_text(replicas: Mapping[Partition, Sequence[int]], log_dirs: Mapping[Replica, str]) -> str:
     """As Kafka's tool prints it, a file for `--reassignment-json-file`."""
-    return json.dumps(plan_fields(replicas), separators=(",", ":"), ensure_ascii=False)
+    fields = plan_fields(replicas, log_dirs)
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
 
 
 # --- a proposal -----------------------------------------------------------------------------------

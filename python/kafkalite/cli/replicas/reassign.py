@@ -158,11 +158,13 @@ def _generate(options: argparse.Namespace) -> int:
         brokers = [alive[each] for each in options.broker_list]
         start = random.randrange(len(brokers))  # noqa: S311 - else all begin at the same broker
         proposed = propose(current, brokers, start, is_rack_aware=not options.disable_rack_aware)
+        log_dirs = _log_dirs(admin, current, alive)
     if options.json:
-        print_json({"current": plan_fields(current), "proposed": plan_fields(proposed)})
+        fields = {"current": plan_fields(current, log_dirs), "proposed": plan_fields(proposed, {})}
+        print_json(fields)
         return 0
-    print(f"Current partition replica assignment\n{plan_text(current)}\n")
-    print(f"Proposed partition reassignment configuration\n{plan_text(proposed)}")
+    print(f"Current partition replica assignment\n{plan_text(current, log_dirs)}\n")
+    print(f"Proposed partition reassignment configuration\n{plan_text(proposed, {})}")
     return 0
 
 
@@ -172,6 +174,21 @@ def _current(admin: ClusterAdmin, topics: Iterable[str]) -> dict[Partition, list
         for topic in admin.describe_topics(sorted(set(topics)))
         for row in topic.partitions
     }
+
+
+def _log_dirs(
+    admin: ClusterAdmin, current: Mapping[Partition, Sequence[int]], alive: Iterable[int]
+) -> dict[Replica, str]:
+    """Where the replicas of brokers are that can be asked."""
+    known = set(alive)
+    replicas = [
+        (broker_id, *place)
+        for place, found in current.items()
+        for broker_id in found
+        if broker_id in known
+    ]
+    places = admin.replica_places(replicas)
+    return {each: place.current for each, place in places.items() if place.current is not None}
 
 
 def _refuse_unknown(wanted: Iterable[int], alive: Iterable[int]) -> None:
@@ -206,7 +223,8 @@ def _execute(options: argparse.Namespace) -> int:
             return 1
         if not options.json:
             now = {place: current[place] for place in plan.replicas}
-            print(f"Current partition replica assignment\n\n{plan_text(now)}\n")
+            text = plan_text(now, _log_dirs(admin, now, alive))
+            print(f"Current partition replica assignment\n\n{text}\n")
             print("Save this to use as the --reassignment-json-file option during rollback")
         _throttle(admin, plan, ongoing, current, options)
         told = admin.alter_reassignments(

@@ -1,0 +1,56 @@
+"""Clients go on through faults of a cluster; then everything heals, all is read, what they saw is
+judged, and the replicas are compared."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster.brokers import BACK_S, Cluster
+from cluster.nemesis import Fault, World
+from cluster.replicas import check_replicas
+from faults.verify import Operation, Outcome, check
+from faults.workload import Recorder, Workload
+
+REPLICAS = 3
+RECORDS_BETWEEN_FAULTS = 300
+
+
+def play(
+    cluster: Cluster, topic: str, faults: Sequence[Fault], seed: int, folder: Path
+) -> Recorder:
+    """All clients through all faults on a topic of its own; what they have written down, which is
+    kept in the folder too. Raises `AssertionError` if they do not come back."""
+    recorder = Recorder(topic)
+    world = World(cluster, topic, seed)
+    try:
+        with Workload(cluster.servers, recorder, seed, replicas=REPLICAS) as workload:
+            recorder.wait_until(lambda: recorder.commits > 0, BACK_S, "a first commit")
+            for fault in faults:
+                meet(fault, world, recorder)
+                when = f"after {fault.__name__}"
+                recorder.wait_for_more(RECORDS_BETWEEN_FAULTS, BACK_S, when)
+                recorder.wait_for_looks(BACK_S, when)
+            workload.drain(BACK_S)
+    finally:
+        recorder.save(folder / f"{topic}.jsonl")
+    return recorder
+
+
+def meet(fault: Fault, world: World, recorder: Recorder) -> None:
+    """Has a fault come and go, and notes when."""
+    began = time.monotonic()
+    fault(world)
+    ended = time.monotonic()
+    recorder.add(Operation("nemesis", "fault", Outcome.OK, began, ended, "", value=fault.__name__))
+
+
+def keep_promises(
+    cluster: Cluster, topic: str, faults: Sequence[Fault], seed: int, folder: Path
+) -> None:
+    """Plays, and holds what was seen, and the files, against what is promised. The topic is gone
+    afterwards."""
+    recorder = play(cluster, topic, faults, seed, folder)
+    assert check(recorder.operations) == []
+    assert check_replicas(cluster, topic) > 0
+    with cluster.admin() as admin:
+        admin.delete_topics(topic)
