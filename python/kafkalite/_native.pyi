@@ -344,6 +344,11 @@ class BrokerCore:
         """Repairs at the start, a sentence each."""
 
     @property
+    def lost(self) -> list[tuple[str, int]]:
+        """Topic and index of each partition that lacks records which were on disk before, or had no
+        log at all."""
+
+    @property
     def moved(self) -> list[tuple[bytes, int, bytes]]:
         """Topic id and index of each partition that lay in another directory than `topics` said,
         and the id of that directory."""

@@ -428,12 +428,14 @@ def _open(
         ),
     )
     with loading_told(claimed, partition_count, log, supervisor, frozenset(stop_signals)):
-        core = _native.BrokerCore(
+        load = partial(
+            _native.BrokerCore,
             claimed=claimed,
             topics=states,
             settings=config.settings(),
             cleaner=_cleaner_settings(config),
         )
+        core = metadata.while_loading(load, claimed.stop_loading)
     metadata.serve(core, [each.name for each in advertised])
     for sentence in [*repairs, *core.repairs]:
         log.warning(sentence)

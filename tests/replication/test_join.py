@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from kafkalite.metadata import reading
+from kafkalite.metadata.image import PartitionImage
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools, ToolResult
 from replication.nodes import SESSION_MS, Node, new_controller, new_kafka, wait_until
@@ -228,6 +230,48 @@ def test_a_start_goes_on_with_the_metadata_of_its_disk(
     assert f"{folder} cannot be used and is dropped" in one.told()
     wait_until(lambda: has(one, "kept-on-disk", 3))
     assert sorted(leaders(one, "kept-on-disk")) == [1, 2, 3]
+
+
+def partition_of(controller: KafkaBroker, topic: str, index: int) -> PartitionImage:
+    """A partition as the controller has it on its disk."""
+    return reading.read(controller.log_dirs[0]).image.topics[topic].partitions[index]
+
+
+def test_a_kill_takes_nothing_and_needs_no_unclean_election(
+    tool: Tool, kafka_controller: KafkaBroker, three_nodes: list[Node]
+) -> None:
+    one, two, _ = three_nodes
+    make(tool, three_nodes, "durable")
+    mine = leaders(one, "durable").index(2)
+    assert produce(one, "durable", mine, ["before"]) == [0]
+    two.kill()
+    assert (two.data / "kafkalite-broker-epoch").exists()
+    two.start()
+    wait_until(lambda: leaders(one, "durable")[mine] == 2)
+    known = partition_of(kafka_controller, "durable", mine)
+    assert (known.leader, known.isr, known.recovery_state) == (2, (2,), 0)
+    assert produce(one, "durable", mine, ["after"]) == [1]
+
+
+def test_a_log_that_lacks_records_is_not_vouched_for(
+    tool: Tool, kafka_controller: KafkaBroker, three_nodes: list[Node]
+) -> None:
+    one, two, _ = three_nodes
+    make(tool, three_nodes, "cut")
+    mine = leaders(one, "cut").index(2)
+    assert produce(one, "cut", mine, [str(number) for number in range(9)]) == [*range(9)]
+    two.kill()
+    log = two.data / f"cut-{mine}"
+    shutil.rmtree(log)
+    assert two.launch().exit_code() == 1
+    assert f"cut-{mine} lack records that were on disk before: the broker stops" in two.told()
+    assert not (two.data / "kafkalite-broker-epoch").exists()
+    two.start()
+    wait_until(lambda: leaders(one, "cut")[mine] == 2)
+    # The controller has elected the last leader, and knows that it may lack records.
+    assert partition_of(kafka_controller, "cut", mine).recovery_state == 1
+    tool(TOPICS, one, "--delete", "--topic", "cut")
+    wait_until(lambda: not any(has(node, "cut", 6) for node in three_nodes))
 
 
 def test_a_directory_without_a_cluster_is_refused(

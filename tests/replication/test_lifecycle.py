@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kafkalite.metadata.image import Endpoint
 from kafkalite.protocol import codes, messages
+from kafkalite.replication.broker_epoch import Previous
 from kafkalite.replication.lifecycle import (
     NOT_REGISTERED,
     RECOVERY,
@@ -29,7 +30,7 @@ IDENTITY = Identity(
     features=(("metadata.version", 25, 30),),
     rack="r",
     directories=(("two", b"b" * 16), ("one", b"a" * 16)),
-    previous_epoch=5,
+    previous=Previous(5),
 )
 
 

@@ -5,7 +5,7 @@ Kafka: `MetadataCache`, `ForwardingManager`, `BrokerServer` and `ControllerServe
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from kafkalite import _native
 from kafkalite.metadata.cluster import Cluster
@@ -14,6 +14,8 @@ from kafkalite.metadata.image import Image
 from kafkalite.metadata.publisher import Publisher
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.timers import Timers
+
+T = TypeVar("T")
 
 
 class Engine(Protocol):
@@ -48,6 +50,10 @@ class Metadata(Protocol):
     @property
     def timers(self) -> Timers:
         """Those of the control thread, from when it runs."""
+
+    def while_loading(self, load: Callable[[], T], stop: Callable[[], None]) -> T:
+        """Calls `load()`, which takes as long as the logs are large, and returns what it does; the
+        node's duties go on meanwhile. `stop()` has it end soon."""
 
     def serve(self, core: _native.BrokerCore, listener_names: Sequence[str]) -> None:
         """From now on changes are published to `core`, which has loaded the topics."""

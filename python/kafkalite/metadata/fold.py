@@ -104,6 +104,11 @@ class Fold:
         return self._features
 
     @property
+    def brokers(self) -> dict[int, BrokerImage]:
+        """The registrations, of records that no delta may have told yet."""
+        return self._brokers
+
+    @property
     def kept(self) -> dict[tuple[Any, ...], bytes]:
         """Records that are only kept, of which no delta may have told yet."""
         return self._kept

@@ -17,7 +17,7 @@ Kafka: `KafkaRaftClient` with one voter, `QuorumController.appendWriteEvent`.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kafkalite import _native
 from kafkalite.calls import Background, LogCalls
@@ -41,6 +41,8 @@ from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import codes, messages
 from kafkalite.tasks import Tasks
 from kafkalite.timers import Timers
+
+T = TypeVar("T")
 
 
 class ControlThread(Protocol):
@@ -178,6 +180,10 @@ class Metadata(NamedTuple):
     def timers(self) -> Timers:
         """Those of the control thread: nothing is to be done in time before that."""
         return Timers()
+
+    def while_loading(self, load: Callable[[], T], stop: Callable[[], None]) -> T:  # noqa: ARG002
+        """Calls `load()`: nobody waits for this node meanwhile."""
+        return load()
 
     def unfence(self) -> None:
         """Does nothing: the records of the start have done it."""

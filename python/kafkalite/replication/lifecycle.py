@@ -18,6 +18,7 @@ from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.image import Endpoint
 from kafkalite.protocol import codes, messages
 from kafkalite.protocol.error_codes import error_code
+from kafkalite.replication.broker_epoch import Previous
 
 NOT_REGISTERED: Final = "not registered"
 STARTING: Final = "starting"
@@ -55,8 +56,8 @@ class Identity(NamedTuple):
     rack: str | None
     directories: tuple[tuple[str, bytes], ...]
     """Paths and ids."""
-    previous_epoch: int
-    """The epoch that a clean stop has left behind; -1 without one."""
+    previous: Previous
+    """The epoch of the last process."""
 
 
 class Lifecycle:
@@ -75,6 +76,11 @@ class Lifecycle:
         self._heartbeat_ms = heartbeat_ms
         self._registration_due_ms = now_ms + registration_ms
         self._is_ready = False
+
+    def forget_previous(self) -> None:
+        """The epoch of the last process does not hold: what that has acknowledged may be lost. To
+        be called before the registration."""
+        self._identity = self._identity._replace(previous=Previous())
 
     def set_ready(self) -> None:
         """The logs are loaded: the broker wants to be unfenced."""
@@ -185,5 +191,5 @@ class Lifecycle:
             ],
             rack=own.rack,
             log_dirs=sorted(each for _, each in own.directories),
-            previous_broker_epoch=own.previous_epoch,
+            previous_broker_epoch=own.previous.epoch,
         )

@@ -16,16 +16,18 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalite import _native
-from kafkalite.errors import CorruptFileError, KafkaliteError, LoadStoppedError
+from kafkalite.errors import CorruptFileError, KafkaliteError, LoadStoppedError, StorageError
 from kafkalite.metadata.cluster import Cluster
-from kafkalite.metadata.features import KRAFT_VERSION
 from kafkalite.metadata.fold import MetadataDelta, difference
 from kafkalite.metadata.image import NO_LEADER, Image, PartitionImage, TopicImage
 from kafkalite.metadata.publisher import EngineConfigs, Publisher
 from kafkalite.metadata.write_lock import WriteLock
+from kafkalite.replication.admission import JoinError, judge_cluster, lost_logs, raise_lost
+from kafkalite.replication.broker_epoch import Previous, forget, remember
 from kafkalite.replication.channels import WAKE_NUMBER, Channels
 from kafkalite.replication.directories import Directories
 from kafkalite.replication.forwarding import RemoteEngine
@@ -49,23 +51,8 @@ from kafkalite.timers import Timer, Timers
 if TYPE_CHECKING:
     from kafkalite.context import Context
 
-RANGES: Final = {
-    "eligible.leader.replicas.version": (0, 1),
-    KRAFT_VERSION: (0, 1),
-    "metadata.version": (25, 30),
-}
-"""Levels of features at which all that brokers of a cluster do works here. Of the others only
-level 0, at which a feature is not there, can be served yet."""
-
-UNSERVED: Final = {
-    "acl": "ACLs",
-    "scram": "SCRAM credentials",
-    "token": "delegation tokens",
-    "quota": "client quotas",
-}
-"""Kinds of records (`Fold`) that a cluster with this broker must not hold."""
-
 TURN_MS: Final = 100
+LOADING_TURN_MS: Final = 10
 WAITING_TOLD_MS: Final = 5_000
 ASSIGN_VERSION: Final = 0
 ASSIGN_RETRY_MS: Final = 1_000
@@ -73,9 +60,7 @@ LEAVE_WAIT_S: Final = 60.0
 """The longest time of a controlled shutdown, which ends when partitions are led elsewhere."""
 NAMED_MAX: Final = 10
 
-
-class JoinError(KafkaliteError):
-    """The cluster has what this broker cannot serve."""
+T = TypeVar("T")
 
 
 class Member:
@@ -89,12 +74,13 @@ class Member:
         log: Log,
         opened: Opened,
         *,
+        is_durable: bool,
         heartbeat_ms: int,
         session_ms: int,
         registration_ms: int,
     ) -> None:
-        """`opened`: the copy of the metadata's log. `session_ms`: `broker.session.timeout.ms`; an
-        answer is waited for half of it."""
+        """`opened`: the copy of the metadata's log. `is_durable`: what is acknowledged is on disk.
+        `session_ms`: `broker.session.timeout.ms`; an answer is waited for half of it."""
         self.node_id = identity.node_id
         self.publisher = Publisher(engine_configs, identity.features, self._as_served)
         self.lock = WriteLock()
@@ -110,6 +96,8 @@ class Member:
         self.engine = RemoteEngine(self)
         self._directories = Directories(identity.node_id)
         self._directory_ids = dict(identity.directories)
+        self._previous = identity.previous
+        self._is_durable = is_durable
         self._assign_timer: Timer | None = None
         self._copy = opened.copy
         self._log = log
@@ -188,8 +176,39 @@ class Member:
             f"controller is {self.leader_id}"
         )
 
+    def while_loading(self, load: Callable[[], T], stop: Callable[[], None]) -> T:
+        """Calls `load()` on a thread of its own, while heartbeats go on: who is silent for a
+        session is taken for dead, and logs may take longer. Raises as `load` and `_run_until`."""
+        outcome: list[T | Exception] = []
+
+        def run() -> None:
+            try:
+                outcome.append(load())
+            except Exception as error:  # noqa: BLE001 - raised again below
+                outcome.append(error)
+
+        loading = threading.Thread(target=run, name="load")
+        loading.start()
+        try:
+            self._run_until(lambda: bool(outcome), LOADING_TURN_MS)
+        except KafkaliteError:
+            stop()
+            raise
+        finally:
+            loading.join()
+        (loaded,) = outcome
+        if isinstance(loaded, Exception):
+            raise loaded
+        return loaded
+
     def serve(self, core: _native.BrokerCore, listener_names: Sequence[str]) -> None:
-        """From now on changes are published to `core`, which has loaded the topics."""
+        """From now on changes are published to `core`, which has loaded the topics. Raises
+        JoinError where their logs lack what the registration has vouched for."""
+        if self._previous.is_of_kill:
+            lost = lost_logs(self.image, self.node_id, core.lost) + core.offline_log_dirs()
+            if lost:
+                forget(map(Path, self._directory_ids))
+                raise_lost(lost)
         self._core = core
         for topic_id, index, directory in core.moved:
             self._directories.found(topic_id, index, directory)
@@ -203,12 +222,19 @@ class Member:
 
     def unfence(self) -> None:
         """The broker is ready: returns when the controller has taken that in."""
+        if self._is_durable:
+            try:
+                remember(map(Path, self._directory_ids), self.broker_epoch)
+            except StorageError as error:
+                self._log.warning(
+                    f"{error}: after a kill this broker counts as one that lost records"
+                )
         self.lifecycle.set_ready()
         self._beat_soon()
         self._run_until(lambda: self.lifecycle.state == RUNNING)
 
-    def _run_until(self, is_so: Callable[[], bool]) -> None:
-        told_ms = self.now_ms()
+    def _run_until(self, is_so: Callable[[], bool], turn_ms: int = TURN_MS) -> None:
+        began_ms = told_ms = self.now_ms()
         while not is_so():
             if self._failure is not None:
                 raise self._failure
@@ -219,10 +245,11 @@ class Member:
                 callback()
             if now_ms - told_ms >= WAITING_TOLD_MS:
                 told_ms = now_ms
-                self._log.info(f"the broker waits for {self._waiting_for()}")
+                waited_s = (now_ms - began_ms) // 1_000
+                self._log.info(f"the broker waits, {waited_s} s so far, for {self._waiting_for()}")
             next_ms = self.timers.next_ms()
-            wait_ms = TURN_MS if next_ms is None else next_ms - self.now_ms()
-            self.channels.poll(max(0, min(TURN_MS, wait_ms)))
+            wait_ms = turn_ms if next_ms is None else next_ms - self.now_ms()
+            self.channels.poll(max(0, min(turn_ms, wait_ms)))
 
     def _waiting_for(self) -> str:
         observer = self.observer
@@ -300,7 +327,8 @@ class Member:
                 delay_ms = observer.on_answer(answer)
             if observer.is_caught_up and not self._is_beating:
                 self._is_beating = True
-                self._judge_features()
+                judge_cluster(observer.replay)
+                self._judge_directories()
                 self._beat()
         except (ObserverError, LifecycleError, CorruptFileError, JoinError) as error:
             self._fail(error)
@@ -361,26 +389,19 @@ class Member:
         if self._on_failure is not None:
             self._on_failure(str(error))
 
-    def _judge_features(self) -> None:
-        """Raises JoinError where the cluster has a feature at a level that this broker cannot
-        serve, or records that it would not enforce."""
-        replay = self.observer.replay
-        levels = {**replay.fold.features, KRAFT_VERSION: replay.quorum.kraft_version}
-        for name, level in levels.items():
-            low, high = RANGES.get(name, (0, 0))
-            if not low <= level <= high:
-                wanted = min(max(level, low), high)
-                raise JoinError(
-                    f"the cluster has {name} at level {level}, and this broker serves {low} to "
-                    f"{high}: kafka-features.sh --bootstrap-controller HOST:PORT "
-                    f"{'up' if level < low else 'down'}grade --feature {name}={wanted}"
-                )
-        unserved = {UNSERVED[kind] for kind, *_ in replay.fold.kept if kind in UNSERVED}
-        if unserved:
-            raise JoinError(
-                f"the cluster has {' and '.join(sorted(unserved))}, which this broker would not "
-                "enforce: remove them first"
+    def _judge_directories(self) -> None:
+        """After a kill all log directories must be back, or what lies in the others is missed."""
+        registered = self.observer.replay.fold.brokers.get(self.node_id)
+        if registered is None or not self._previous.is_of_kill:
+            return
+        missing = set(registered.directories) - set(self._directory_ids.values())
+        if missing:
+            self._log.warning(
+                f"{len(missing)} log directories of the last process are not there: this broker "
+                "registers as one that may have lost records"
             )
+            self._previous = Previous()
+            self.lifecycle.forget_previous()
 
     # --- publishing -------------------------------------------------------------------------------
 

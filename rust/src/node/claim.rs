@@ -57,6 +57,9 @@ pub struct Claimed {
     jitter_seed: u64,
 }
 
+/// Topic and index of a partition that lacks records.
+pub type LostRecords = (String, i32);
+
 /// The rules of a directory that is not loaded, as the topics are not known: no partition is ours.
 const NO_TOPIC: LoadRules<'static> = LoadRules {
     config_of: &|_| LogConfig::default(),
@@ -142,8 +145,13 @@ impl Claimed {
         found.identity().directory_id
     }
 
-    /// Loads the logs of `topics`. Returns what was not as a clean stop leaves it, a sentence each.
-    pub(super) fn load_logs(&mut self, topics: &[TopicPlan]) -> Result<Vec<String>> {
+    /// Loads the logs of `topics`. Returns what was not as a clean stop leaves it, a sentence each, and the
+    /// partitions that lack records which were on disk.
+    pub(super) fn load_logs(
+        &mut self,
+        topics: &[TopicPlan],
+    ) -> Result<(Vec<String>, Vec<LostRecords>)> {
+        let lost = Mutex::new(Vec::new());
         let notes = Mutex::new(self.refusals());
         let refused_before = self.directories.refused.len();
         let by_name: HashMap<&str, &TopicPlan> =
@@ -153,6 +161,9 @@ impl Claimed {
             let name = format!("{}-{}", log.topic(), log.partition());
             let sentences = report.notes.iter().map(|note| format!("{name}: {note}"));
             notes.lock().extend(sentences);
+            if report.is_cut {
+                lost.lock().push((log.topic().to_owned(), log.partition()));
+            }
             progress.logs.fetch_add(1, Ordering::Relaxed);
             progress
                 .recovered_bytes
@@ -196,7 +207,7 @@ impl Claimed {
         }));
         let refused = self.directories.refused.iter().skip(refused_before);
         notes.extend(refused.map(|(_, error)| error.to_string()));
-        Ok(notes)
+        Ok((notes, lost.into_inner()))
     }
 }
 

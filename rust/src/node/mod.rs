@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-pub use claim::{Claimed, LoadProgress, NodeOptions};
+pub use claim::{Claimed, LoadProgress, LostRecords, NodeOptions};
 pub use publish::{ByDirectory, MetadataDelta, TopicPlan};
 
 use crate::error::{Error, Result};
@@ -41,6 +41,8 @@ pub struct Loaded {
     /// Things that were not as a clean stop leaves them, a sentence each.
     pub notes: Vec<String>,
     pub moved: Vec<Moved>,
+    /// Partitions that lack records which were on disk, or had no log at all.
+    pub lost: Vec<LostRecords>,
 }
 
 pub struct Node {
@@ -68,7 +70,7 @@ impl Node {
         topics: &[TopicPlan],
         waker: Arc<dyn Wake>,
     ) -> Result<Loaded> {
-        let notes = claimed.load_logs(topics)?;
+        let (notes, mut lost) = claimed.load_logs(topics)?;
         let Claimed {
             options,
             directories,
@@ -90,6 +92,11 @@ impl Node {
             waker,
         };
         for (directory, wanted) in node.missing_logs(topics) {
+            lost.extend(
+                wanted
+                    .iter()
+                    .map(|each| (each.topic.to_string(), each.partition)),
+            );
             directory.create_logs(wanted, options.now_ms)?;
         }
         node.publish(MetadataDelta {
@@ -97,7 +104,12 @@ impl Node {
             ..MetadataDelta::default()
         })?;
         let moved = node.moved(topics);
-        Ok(Loaded { node, notes, moved })
+        Ok(Loaded {
+            node,
+            notes,
+            moved,
+            lost,
+        })
     }
 
     /// The partitions that lie in another directory than `topics` say.

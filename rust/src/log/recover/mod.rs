@@ -101,6 +101,8 @@ pub struct LoadReport {
     pub recovered_segments: usize,
     pub recovered_bytes: u64,
     pub truncated_bytes: u64,
+    /// The log ends before what a checkpoint says was on disk.
+    pub is_cut: bool,
 }
 
 impl LoadReport {

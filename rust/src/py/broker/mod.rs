@@ -28,7 +28,7 @@ use crate::net::admission::ConnectionLimits;
 use crate::net::broker_core::BrokerCore;
 use crate::net::mailbox::Mailboxes;
 use crate::net::settings::Settings;
-use crate::node::{Loaded, Moved, Node};
+use crate::node::{Loaded, LostRecords, Moved, Node};
 use crate::py::arrow_server::{PyArrowServer, serve_node};
 use crate::py::door::{enter, raise};
 use claim::ClaimedDirectories;
@@ -52,6 +52,9 @@ pub struct PyBrokerCore {
     /// Repairs at the start, a sentence each.
     #[pyo3(get)]
     repairs: Vec<String>,
+    /// Topic and index of each partition that lacks records which were on disk, or had no log at all.
+    #[pyo3(get)]
+    lost: Vec<LostRecords>,
     moved: Vec<Moved>,
     settings: Settings,
 }
@@ -77,7 +80,12 @@ impl PyBrokerCore {
             let loaded = Node::load(claimed.take()?, &plans, mailboxes.clone())?;
             Ok((settings, loaded, mailboxes))
         })?;
-        let Loaded { node, notes, moved } = loaded;
+        let Loaded {
+            node,
+            notes,
+            moved,
+            lost,
+        } = loaded;
         let broker = Arc::new(BrokerState {
             node: Arc::new(node),
             mailboxes,
@@ -89,6 +97,7 @@ impl PyBrokerCore {
             topics: Py::new(py, Topics::new(broker.clone()))?,
             broker,
             repairs: notes,
+            lost,
             moved,
             settings,
         })

@@ -1,0 +1,73 @@
+"""Judges whether this broker can be of a cluster: whether it serves the cluster's features and
+enforces its records, and whether its logs have what its registration has vouched for. Pure.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from kafkalite.errors import KafkaliteError
+from kafkalite.metadata.features import KRAFT_VERSION
+from kafkalite.metadata.image import Image
+from kafkalite.metadata.reading import Replay
+
+RANGES: Final = {
+    "eligible.leader.replicas.version": (0, 1),
+    KRAFT_VERSION: (0, 1),
+    "metadata.version": (25, 30),
+}
+"""Levels of features at which all that brokers of a cluster do works here. Of the others only
+level 0, at which a feature is not there, can be served yet."""
+
+UNSERVED: Final = {
+    "acl": "ACLs",
+    "scram": "SCRAM credentials",
+    "token": "delegation tokens",
+    "quota": "client quotas",
+}
+"""Kinds of records (`Fold`) that a cluster with this broker must not hold."""
+
+NAMED_MAX: Final = 10
+
+
+class JoinError(KafkaliteError):
+    """This broker cannot be of the cluster."""
+
+
+def judge_cluster(replay: Replay) -> None:
+    """Raises JoinError where the cluster has a feature at a level that this broker cannot serve, or
+    records that it would not enforce."""
+    levels = {**replay.fold.features, KRAFT_VERSION: replay.quorum.kraft_version}
+    for name, level in levels.items():
+        low, high = RANGES.get(name, (0, 0))
+        if not low <= level <= high:
+            wanted = min(max(level, low), high)
+            raise JoinError(
+                f"the cluster has {name} at level {level}, and this broker serves {low} to "
+                f"{high}: kafka-features.sh --bootstrap-controller HOST:PORT "
+                f"{'up' if level < low else 'down'}grade --feature {name}={wanted}"
+            )
+    unserved = {UNSERVED[kind] for kind, *_ in replay.fold.kept if kind in UNSERVED}
+    if unserved:
+        raise JoinError(
+            f"the cluster has {' and '.join(sorted(unserved))}, which this broker would not "
+            "enforce: remove them first"
+        )
+
+
+def lost_logs(image: Image, node_id: int, lost: Sequence[tuple[str, int]]) -> list[str]:
+    """The partitions of those which lack records that the metadata takes for complete here."""
+    return [
+        f"{name}-{index}"
+        for name, index in lost
+        if (found := image.topics.get(name)) is not None
+        and node_id in (*found.partitions[index].isr, *found.partitions[index].elr)
+    ]
+
+
+def raise_lost(lost: Sequence[str]) -> NoReturn:
+    """The broker must not be elected in the epoch in which it has vouched for these."""
+    named = ", ".join(lost[:NAMED_MAX]) + (" …" if len(lost) > NAMED_MAX else "")
+    raise JoinError(
+        f"{named} lack records that were on disk before: the broker stops, and its next start "
+        "registers as one that has lost records"
+    )
