@@ -1,6 +1,5 @@
 """Who leads is asked beside what is sent and fetched; a new leader is asked what it has."""
 
-import select
 import struct
 import threading
 import time
@@ -17,6 +16,7 @@ from kafkalite._native import read_batches
 from kafkalite.client import Cluster, Consumer
 from kafkalite.client.consumer import position_lookup
 from kafkalite.client.network.leaders import Leaders
+from kafkalite.client.network.wakeup import poller
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.errors import (
     BrokerError,
@@ -116,7 +116,7 @@ def asked(leaders: Leaders, now: float) -> bool:
     descriptors = leaders.descriptors()
     if not descriptors:
         return False
-    assert select.select(descriptors, [], [], WAIT_S)[0]
+    assert poller(descriptors).poll(1_000 * WAIT_S)
     while leaders.descriptors():
         leaders.take(now)
     return True

@@ -308,3 +308,22 @@ def test_a_broker_with_a_new_data_directory_takes_what_a_living_producer_sends()
         old.close()
         found = values_of(second, "t")
     assert found == [b"%s %d" % (name, number) for number in range(6) for name in (b"new", b"old")]
+
+
+def test_clients_work_where_select_has_no_epoll(kafka_broker: Broker, kafka_topic: str) -> None:
+    """gevent takes it away, and so does `gunicorn -k gevent`: `Producer` could not be imported."""
+    program = """
+        import select, sys
+        del select.epoll
+        from kafkalite.client import Consumer, Producer
+        servers, topic = sys.argv[1:]
+        large = bytes(900_000)  # five are more than a socket takes at once
+        with Producer(servers, request_bytes_max=10 << 20) as producer:
+            for _ in range(5): producer.send(topic, large)
+        with Consumer(servers, group=topic) as consumer:
+            consumer.subscribe(topic)
+            came = 0
+            while came < 5: came += len(consumer.poll(1000))
+        print("came", came)
+    """
+    assert run_program(program, kafka_broker.bootstrap_servers, kafka_topic) == "came 5\n"

@@ -1,6 +1,5 @@
 """A broker that does not answer holds up nobody but those who want something of it."""
 
-import select
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from kafkalite.client import Cluster, Connection, Consumer, GroupOptions
 from kafkalite.client.network import connecting
 from kafkalite.client.network.metadata import metadata_request
 from kafkalite.client.network.pending_request import PendingRequest
+from kafkalite.client.network.wakeup import poller
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.errors import (
     BrokerError,
@@ -533,7 +533,7 @@ def test_a_question_on_a_connection_that_is_to_be_spared_waits_until_then() -> N
             assert pending.due > now + FOR_EVER_MS / 2_000
             later = pending.due
             while pending.take(later) is None:
-                select.select(pending.descriptors(), [], [], 1)
+                poller(pending.descriptors()).poll(1_000)
         assert len(broker.of("Metadata")) == 2
         (asked,) = [each for each in broker.seen if each.name == "ApiVersions"]
         assert asked is broker.seen[0]

@@ -14,7 +14,6 @@ import argparse
 import base64
 import json
 import os
-import select
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +35,7 @@ from kafkalite.cli.options import (
     require_text,
     tool_properties,
 )
+from kafkalite.client.network.wakeup import poller
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.errors import KafkaliteError
 
@@ -322,11 +322,8 @@ def _is_ready(stdin: int, producer: DrivenProducer) -> bool:
     if not producer.pending_count:
         return True  # the read waits
     wait_s = min(max(producer.next_due - time.monotonic(), 0.0), 0.1)
-    try:
-        ready, _, _ = select.select([stdin, *producer.fileno_list()], [], [], wait_s)
-    except (OSError, ValueError):
-        return True  # a file is always ready
-    return stdin in ready
+    found = poller([stdin, *producer.fileno_list()]).poll(1000 * wait_s)
+    return any(ready == stdin for ready, _ in found)
 
 
 def _fixed_header(text: str) -> tuple[str, bytes | None]:

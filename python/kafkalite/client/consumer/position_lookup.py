@@ -86,7 +86,7 @@ class PositionLookup(Closing):
         self._asked.clear()
 
     def descriptors(self) -> list[int]:
-        """Sockets that are readable when an answer may be there."""
+        """Sockets that are ready when an answer may be there."""
         return [each for asked in self._asked for each in asked.pending.descriptors()]
 
     # --- asking -----------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ wait, as by Kafka's clients.
 
 import errno
 import os
-import select
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -20,10 +19,12 @@ from typing import Any, NamedTuple
 from kafkalite.client.network.connection import (
     Closing,
     Connection,
+    Writable,
     connection_failed,
     may_pass,
     peer_text,
 )
+from kafkalite.client.network.wakeup import poller
 from kafkalite.errors import ClientError, ConnectionFailedError, RequestTimedOutError
 
 __all__ = ["Address", "Connecting", "DialOptions"]
@@ -59,28 +60,27 @@ class Connecting(Closing):
         self._targets: deque[tuple[int, Any]] = deque()
         """Addresses of the host that have not been tried."""
         self._failures: list[ClientError] = []
-        self._dialled: tuple[socket.socket, select.epoll] | None = None
-        """A socket that connects, and what is readable once it has: those who wait need one kind of
-        event."""
+        self._dialled: socket.socket | None = None
+        """A socket that connects."""
         self._connection: Connection | None = None
         self._deadline = 0.0
 
     def close(self) -> None:
         """Gives up."""
-        for each in (*(self._dialled or ()), self._connection):
+        for each in (self._dialled, self._connection):
             if each is not None:
                 each.close()
         self._dialled = self._connection = None
 
     def fileno(self) -> int:
-        """Readable when there is something to `take`."""
+        """Ready when there is something to `take`."""
         if self._connection is not None:
             return self._connection.fileno()
-        return -1 if self._dialled is None else self._dialled[1].fileno()
+        return -1 if self._dialled is None else Writable(self._dialled.fileno())
 
     @property
     def due(self) -> float:
-        """Monotonic seconds by which to `take` though nothing is readable."""
+        """Monotonic seconds by which to `take` though nothing is ready."""
         return self._deadline
 
     def take(self, now: float) -> Connection | None:
@@ -123,16 +123,15 @@ class Connecting(Closing):
         """A connection that is asked for its versions."""
         if self._dialled is None:
             self._dialled = self._dial(now)
-        connecting, writable = self._dialled
+        connecting = self._dialled
         peer = peer_text(*self._addresses[0])
-        if not writable.poll(0):
+        if not poller([Writable(connecting.fileno())]).poll(0):
             if now < self._deadline:
                 return None
             raise connection_failed(peer, TimeoutError())
         code = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise connection_failed(peer, OSError(code, os.strerror(code)))
-        writable.close()
         self._dialled, options = None, self._options
         made = Connection.over(
             connecting,
@@ -144,7 +143,7 @@ class Connecting(Closing):
         self._deadline = now + options.request_timeout_ms / 1000
         return made
 
-    def _dial(self, now: float) -> tuple[socket.socket, select.epoll]:
+    def _dial(self, now: float) -> socket.socket:
         peer = peer_text(*self._addresses[0])
         try:
             if not self._targets:
@@ -171,17 +170,15 @@ class Connecting(Closing):
         return made
 
 
-def _begin(family: int, target: Any) -> tuple[socket.socket, select.epoll]:
-    """A socket that connects, and what is readable once it has, or has failed. Raises OSError."""
+def _begin(family: int, target: Any) -> socket.socket:
+    """A socket that connects, and is writable once it has, or has failed. Raises OSError."""
     connecting = socket.socket(family, socket.SOCK_STREAM)
     try:
         connecting.setblocking(False)
         code = connecting.connect_ex(target)
         if code not in (0, errno.EINPROGRESS):
             raise OSError(code, os.strerror(code))
-        writable = select.epoll()
-        writable.register(connecting, select.EPOLLOUT)
     except BaseException:
         connecting.close()
         raise
-    return connecting, writable
+    return connecting

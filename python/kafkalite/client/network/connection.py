@@ -13,7 +13,6 @@ been answered out of order is closed and stays so; whoever holds it makes a new 
 """
 
 import math
-import select
 import socket
 import struct
 import time
@@ -38,7 +37,7 @@ from kafkalite.protocol import messages
 from kafkalite.protocol.codes import NONE, UNSUPPORTED_VERSION
 from kafkalite.protocol.error_codes import error_code
 
-__all__ = ["Connection", "broker_error", "check", "may_pass", "without_frames"]
+__all__ = ["Connection", "Writable", "broker_error", "check", "may_pass", "without_frames"]
 
 CLIENT_ID = "kafkalite"
 CONNECT_TIMEOUT_MS = 10_000
@@ -49,6 +48,10 @@ FRAME_BYTES_MAX = 1 << 30
 # Taken from the socket at a time, and while a large frame is under way.
 RECEIVE_BYTES = 1 << 16
 RECEIVE_BYTES_LARGE = 1 << 20
+
+
+class Writable(int):
+    """A descriptor of which is waited until it takes something, too."""
 
 
 class _Awaited(NamedTuple):
@@ -188,8 +191,6 @@ class Connection(Closing):
         self._chunks: list[bytes] = []
         self._buffered = 0
         self._unsent: deque[bytes | memoryview] = deque()
-        self._writable: select.epoll | None = None
-        """Readable when the socket takes more, or has something."""
         self.throttled_until = 0.0
         """Monotonic seconds before which the broker wants no request (KIP-219)."""
 
@@ -210,9 +211,6 @@ class Connection(Closing):
         self._awaited.clear()
         self._unsent.clear()
         self._socket.close()
-        if self._writable is not None:
-            self._writable.close()
-            self._writable = None
         lifetime.forget(self)  # closed: a process that forks before has the child close its copy
 
     def after_fork(self) -> None:
@@ -228,13 +226,9 @@ class Connection(Closing):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def fileno(self) -> int:
-        """Readable when there is something for `receive_ready` to do; -1 once closed."""
-        if not self._unsent:
-            return self._socket.fileno()
-        if self._writable is None:
-            self._writable = select.epoll()
-            self._writable.register(self._socket, select.EPOLLIN | select.EPOLLOUT)
-        return self._writable.fileno()
+        """Ready when there is something for `receive_ready` to do; -1 once closed."""
+        descriptor = self._socket.fileno()
+        return Writable(descriptor) if self._unsent else descriptor
 
     @property
     def awaited_count(self) -> int:

@@ -52,12 +52,12 @@ class TopicRequest(Closing):
         return self._pending is not None
 
     def descriptors(self) -> list[int]:
-        """Sockets that are readable when it may be there."""
+        """Sockets that are ready when it may be there."""
         return [] if self._pending is None else self._pending.descriptors()
 
     @property
     def due(self) -> float:
-        """Monotonic seconds by which to `take` though nothing is readable."""
+        """Monotonic seconds by which to `take` though nothing is ready."""
         return float("inf") if self._pending is None else self._pending.due
 
     def ask(
@@ -140,7 +140,7 @@ class Leaders(Closing):
 
     @property
     def due(self) -> float:
-        """Monotonic seconds by which to `take` though nothing is readable."""
+        """Monotonic seconds by which to `take` though nothing is ready."""
         return self._pending.due
 
     @property

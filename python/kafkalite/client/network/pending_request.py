@@ -55,12 +55,12 @@ class PendingRequest(Closing):
         self._connecting = self._connection = None
 
     def descriptors(self) -> list[int]:
-        """The descriptor that is readable when there is something to `take`."""
+        """The descriptor that is ready when there is something to `take`."""
         return [each.fileno() for each in (self._connecting, self._connection) if each is not None]
 
     @property
     def due(self) -> float:
-        """Monotonic seconds by which to `take` though nothing is readable."""
+        """Monotonic seconds by which to `take` though nothing is ready."""
         return self._deadline if self._connecting is None else self._connecting.due
 
     def take(self, now: float) -> Any:
@@ -138,12 +138,12 @@ class PendingConnections(Closing):
         return bool(self._begun)
 
     def descriptors(self) -> list[int]:
-        """Readable when there is something to do for `go_on`."""
+        """Ready when there is something to do for `go_on`."""
         return [each.fileno() for each in self._begun.values()]
 
     @property
     def due(self) -> float:
-        """Monotonic seconds by which to call `go_on` though nothing is readable."""
+        """Monotonic seconds by which to call `go_on` though nothing is ready."""
         return min((each.due for each in self._begun.values()), default=float("inf"))
 
     def go_on(self, now: float) -> None:

@@ -11,9 +11,19 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from kafkalite.client import lifetime
-from kafkalite.client.network.connection import Closing
+from kafkalite.client.network.connection import Closing, Writable
 
-__all__ = ["Wakeup"]
+__all__ = ["Wakeup", "poller"]
+
+
+def poller(descriptors: Iterable[int]) -> select.poll:
+    """Waits for descriptors, but those below 0. No epoll: gevent has none."""
+    made = select.poll()
+    for descriptor in descriptors:
+        if descriptor >= 0:
+            is_writing = isinstance(descriptor, Writable)
+            made.register(descriptor, select.POLLIN | (select.POLLOUT if is_writing else 0))
+    return made
 
 
 class Wakeup(Closing):
@@ -46,16 +56,12 @@ class Wakeup(Closing):
                     os.eventfd_write(self._descriptor, 1)
 
     def wait(self, seconds: float, descriptors: Iterable[int] = ()) -> None:
-        """Waits until one of the descriptors is readable, or `set` was called, but no longer; not
+        """Waits until one of the descriptors is ready, or `set` was called, but no longer; not
         at all once it is closed."""
         if self._descriptor < 0:
             return
-        poller = select.poll()
-        poller.register(self._descriptor, select.POLLIN)
-        for descriptor in descriptors:
-            if descriptor >= 0:
-                poller.register(descriptor, select.POLLIN)
         wait_ms = None if seconds == float("inf") else max(seconds, 0.0) * 1000
-        if any(ready == self._descriptor for ready, _ in poller.poll(wait_ms)):
+        found = poller((self._descriptor, *descriptors)).poll(wait_ms)
+        if any(ready == self._descriptor for ready, _ in found):
             with suppress(BlockingIOError):
                 os.eventfd_read(self._descriptor)

@@ -73,7 +73,7 @@ class DrivenProducer(Producer):
 
     def fileno_list(self) -> list[int]:
         """Sockets on which answers are due: a caller that waits for input of its own can wait for
-        these too, and then call `poll`."""
+        these too (`wakeup.poller`), and then call `poll`."""
         return self._descriptors()
 
     @property

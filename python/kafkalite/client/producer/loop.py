@@ -7,7 +7,6 @@ All of it has the producer's lock, which is given up wherever somebody waits, an
 are called.
 """
 
-import select
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -19,6 +18,7 @@ from kafkalite.client import lifetime
 from kafkalite.client.guard import alone
 from kafkalite.client.network.cluster import Cluster
 from kafkalite.client.network.leaders import Leaders
+from kafkalite.client.network.wakeup import poller
 from kafkalite.client.producer.deliveries import Deliveries
 from kafkalite.client.producer.options import BatchOptions, SendOptions
 from kafkalite.client.producer.partition_queue import Batch
@@ -280,17 +280,14 @@ class ProducerLoop(ABC):
 
     def _wait(self, seconds: float) -> None:
         """Waits for an answer, without the lock; if there are callbacks, calls those instead."""
-        poller = select.poll()
         descriptors = self._descriptors()
-        for descriptor in descriptors:
-            poller.register(descriptor, select.POLLIN)
         self._waiting_count += 1
         try:
             self._lock.release()
             if self._tell():
                 return
             if descriptors:
-                poller.poll(seconds * 1000)
+                poller(descriptors).poll(seconds * 1000)
             elif seconds > 0:
                 time.sleep(min(seconds, 0.05))
         finally:

@@ -112,7 +112,7 @@ class Sender(Closing):
             self._pending_id.close()
 
     def descriptors(self) -> list[int]:
-        """Sockets that are readable when there is something to do for `take`."""
+        """Sockets that are ready when there is something to do for `take`."""
         sent = [link.connection.fileno() for link in self._links.values() if link.flights]
         asked = [] if self._pending_id is None else self._pending_id.descriptors()
         return sent + asked + self._connecting.descriptors()
@@ -126,7 +126,7 @@ class Sender(Closing):
         return max(self._id_asked_at, self._connecting.begun_at)
 
     def due(self, now: float) -> float:
-        """Monotonic seconds by which to `take` and to `send` though nothing is readable: something
+        """Monotonic seconds by which to `take` and to `send` though nothing is ready: something
         may go again, or is given up. What was due by `now` has been done."""
         moments = [link.late for link in self._links.values() if link.flights]
         moments += [link.connection.throttled_until for link in self._links.values()]
