@@ -137,10 +137,29 @@ def test_a_topic_that_cannot_be_looked_up_is_asked_for_again_after_its_pause() -
         assert asked(leaders, 2.0)
 
 
+def test_of_topics_that_there_were_not_nothing_is_kept() -> None:
+    """A service that is given the names of topics kept an error, a time and a line for each."""
+    broker, topics = two_topics()
+    topics.is_deleted = True
+    told: list[str] = []
+    with broker, Cluster(broker.servers) as cluster, Leaders(cluster, on_create=told.append) as it:
+        assert it.topic(GONE, 1.0) is None
+        assert asked(it, 1.0)  # is it there?
+        assert asked(it, 1.0)  # is it to be made?
+        with pytest.raises(BrokerError, match="topic 'gone'"):
+            it.topic(GONE, 1.0)
+        it.look([], 300.0)
+        assert (it._failures, it._created_until) == ({}, {})
+        assert not it._troubles
+        assert it.topic(GONE, 300.0) is None
+        assert asked(it, 300.0)
+        assert len(told) == 2
+
+
 def test_a_partition_that_nobody_leads_is_not_asked_for_twice_at_a_time() -> None:
     broker, _ = two_topics()
     with broker, Cluster(broker.servers) as cluster, Leaders(cluster) as leaders:
-        leaders.look([TOPIC])
+        leaders.look([TOPIC], 1.0)
         assert asked(leaders, 1.0)
         for _ in range(2):
             with pytest.raises(BrokerError, match="partition 7"):

@@ -14,7 +14,7 @@ from collections import deque
 
 from kafkalite.client.forks import writing
 
-__all__ = ["LOGGER", "Troubles"]
+__all__ = ["LOGGER", "Troubles", "Untold"]
 
 LOGGER = "kafkalite.client"
 
@@ -75,3 +75,13 @@ class Troubles:
             except Exception:  # noqa: BLE001 - of a handler of the log's: no record suffers for it
                 if logging.raiseExceptions:
                     traceback.print_exc()
+
+
+class Untold(Troubles):
+    """The troubles of a client of which the log is told nothing: none is kept."""
+
+    def begin(self, name: str, sentence: str) -> None:
+        """Leaves it to whoever is told by an error."""
+
+    def warn(self, sentence: str) -> None:
+        """As `begin`."""

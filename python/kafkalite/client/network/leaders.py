@@ -17,7 +17,7 @@ from kafkalite.client.network.cluster import BACKOFF_MS, BACKOFF_MS_MAX, UNKNOWN
 from kafkalite.client.network.connection import Closing, broker_error
 from kafkalite.client.network.metadata import PartitionMetadata, TopicMetadata, metadata_request
 from kafkalite.client.network.pending_request import PendingRequest
-from kafkalite.client.trouble import Troubles
+from kafkalite.client.trouble import Troubles, Untold
 from kafkalite.errors import BrokerError, ClientError
 from kafkalite.protocol.codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 
@@ -108,7 +108,7 @@ class Leaders(Closing):
         that does so, as often as that is so; it is told in a sentence. `troubles` are told of
         topics that are not there, and of a cluster that does not answer."""
         self._cluster = cluster
-        self._troubles = Troubles() if troubles is None else troubles
+        self._troubles = Untold() if troubles is None else troubles
         self._on_create = on_create
         self._creatable: set[str] = set()
         """Topics that may be made once, should they not be there."""
@@ -196,9 +196,14 @@ class Leaders(Closing):
             return not self.is_being_created(topic, now)
         return topic in self._creatable
 
-    def look(self, topics: Iterable[str]) -> None:
-        """They are asked for again, and are what they were meanwhile."""
+    def look(self, topics: Iterable[str], now: float) -> None:
+        """They are asked for again, and are what they were meanwhile. Of others that there were not
+        nothing is kept: their names may come from outside, and have no end."""
         self._wanted.update(topics)
+        for topic in [each for each, failure in self._failures.items() if failure.until <= now]:
+            del self._failures[topic]
+        for topic in [each for each, until in self._created_until.items() if until <= now]:
+            del self._created_until[topic]
 
     def _want(self, topic: str, now: float) -> None:
         failure = self._failures.get(topic)

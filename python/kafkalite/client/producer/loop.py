@@ -25,7 +25,7 @@ from kafkalite.client.producer.partition_queue import Batch
 from kafkalite.client.producer.sender import Sender
 from kafkalite.client.producer.sender_thread import AWAY_S, SenderThread
 from kafkalite.client.producer.transactions import Transaction
-from kafkalite.client.trouble import Troubles
+from kafkalite.client.trouble import Troubles, Untold
 
 __all__ = ["TURN_MS", "ProducerLoop"]
 
@@ -77,7 +77,7 @@ class ProducerLoop(ABC):
         self._is_to_close = False
         """A handler of a signal has closed it in the midst of a call."""
         self._close_timeout_ms: int | None = None
-        self._troubles = Troubles()
+        self._troubles = Troubles() if self._has_thread else Untold()
         self._deliveries = Deliveries(self._troubles)
         self._leaders = Leaders(self.cluster, on_create=self._troubles.warn)
         self._accumulator = RecordAccumulator(
@@ -263,8 +263,7 @@ class ProducerLoop(ABC):
         if self._is_to_close:
             self._is_to_close = False
             self.close(self._close_timeout_ms)
-        if self._has_thread:
-            self._troubles.write()
+        self._troubles.write()
         return has_told
 
     def _look_at_topics(self, now: float) -> None:
@@ -275,7 +274,7 @@ class ProducerLoop(ABC):
         used.update(topic for topic, _ in self._accumulator.opened())
         for topic in {topic for topic, _ in queues} - used:
             self.cluster.forget(topic)
-        self._leaders.look(used)
+        self._leaders.look(used, now)
         self._used = set()
 
     def _wait(self, seconds: float) -> None:

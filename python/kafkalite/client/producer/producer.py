@@ -254,9 +254,8 @@ class Producer(TransactionCalls):
         try:
             self.close(timeout_ms)
         except Exception as error:  # noqa: BLE001 - a callback's too
-            if self._has_thread:
-                self._troubles.warn(f"{self!r} was closed: {error}")
-                self._troubles.write()
+            self._troubles.warn(f"{self!r} was closed: {error}")
+            self._troubles.write()
 
     @alone
     def _abandon_locked(self, error: KafkaliteError) -> None:
