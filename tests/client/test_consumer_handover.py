@@ -1,9 +1,11 @@
 """What a consumer hands out and what it commits of that, where its caller is slow, fails, or uses
 it in a way that is not meant."""
 
+import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from client.fake import FakeBroker
 from client.logs import TOPIC, Logs, value
 from kafkalite.client import Admin, Consumer, GroupOptions, Producer
 from kafkalite.client.consumer.fetched import Record
+from kafkalite.errors import InvalidArgumentError
 
 ZERO, ONE = (TOPIC, 0), (TOPIC, 1)
 WAIT_S = 30
@@ -163,6 +166,64 @@ def test_an_error_of_poll_leaves_nothing_in_hand() -> None:
             assert consumer.poll() == []
             consumer.poll(-1)
         assert logs.committed == {0: 3}
+
+
+# --- a handler of a signal ------------------------------------------------------------------------
+
+
+def signalled_in_the_midst_of_poll(
+    consumer: Consumer, handler: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Has a signal come where `poll` has taken records and has not returned yet."""
+    take = consumer._fetcher.waiting.take_records
+
+    def take_and_be_interrupted(count_max: int) -> list[Record]:
+        records = take(count_max)
+        before = signal.signal(signal.SIGUSR1, lambda *_: handler())
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        return records
+
+    monkeypatch.setattr(consumer._fetcher.waiting, "take_records", take_and_be_interrupted)
+
+
+def test_a_handler_commits_nothing_that_poll_is_about_to_give(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Handlers end programs: what was committed had come to nobody, and came to nobody again."""
+    logs = Logs({0: 3})
+
+    def end() -> None:
+        consumer.commit()
+        sys.exit()
+
+    with (
+        FakeBroker(logs) as broker,
+        pytest.raises(SystemExit),
+        grouped(broker, logs, auto_commit_interval_ms=None, max_poll_records=2) as consumer,
+    ):
+        consumer.assign([ZERO])
+        assert [record.offset for record in consumer.poll(5_000)] == [0, 1]
+        signalled_in_the_midst_of_poll(consumer, end, monkeypatch)
+        consumer.poll(5_000)
+    assert logs.commits == [{0: 2}]
+
+
+def test_a_handler_that_reads_in_the_midst_of_poll_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was given the same records, or the next ones before them."""
+    with FakeBroker(Logs({0: 3})) as broker, Consumer(broker.servers) as consumer:
+        consumer.assign({ZERO: 0})
+
+        def read() -> None:
+            with pytest.raises(InvalidArgumentError, match="in the midst of another call"):
+                consumer.poll()
+
+        signalled_in_the_midst_of_poll(consumer, read, monkeypatch)
+        assert [record.offset for record in consumer.poll(5_000)] == list(range(9))
 
 
 # --- an iterator and all else ---------------------------------------------------------------------

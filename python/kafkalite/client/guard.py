@@ -93,6 +93,12 @@ class Exclusive(Closing, ABC):
             raise InvalidArgumentError("the consumer has been closed")
         self._calls += 1
 
+    @property
+    def _is_within(self) -> bool:
+        """Says whether the call under way comes in the midst of another, of which it knows nothing:
+        a handler of a signal's."""
+        return self._calls > 1 and not self._is_called_back
+
     def _refuse_fork(self) -> None:
         if self._is_forked:
             raise InvalidArgumentError(

@@ -530,12 +530,15 @@ class Consumer(ConsumerLoop):
 
         Raises `BrokerError` if a partition is not this member's any more, and while the group is
         being joined, which `poll` does: it may not be, then.
+
+        A handler of a signal that comes in the midst of `poll` commits nothing of what that is
+        about to give: it may never come to the caller.
         """
         coordinator = self._grouped()
         if offsets is not None:
             offsets = offsets_by_pair("offsets", offsets, 0)
         self._fetcher.waiting.settle()
-        coordinator.commit(offsets)
+        coordinator.commit(offsets, in_hand=not self._is_within)
 
     @exclusive
     def positions_of_group(

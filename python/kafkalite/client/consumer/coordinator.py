@@ -117,11 +117,6 @@ class ConsumerCoordinator(Closing):
         """Says whether the group gives the partitions."""
         return self._subscription is not None
 
-    @property
-    def is_joining(self) -> bool:
-        """Says whether a commit or a join is under way in its own thread."""
-        return self._joining is not None
-
     def subscribe(self, topics: Topics, listener: Listener) -> None:
         """These topics from now on."""
         self._subscription, self._listener = topics, listener
@@ -163,7 +158,7 @@ class ConsumerCoordinator(Closing):
                 self._revoke()
 
     def descriptors(self) -> list[int]:
-        """Sockets that are readable when topics are told of."""
+        """Sockets that are ready when topics are told of."""
         return self._topics.descriptors()
 
     def missing(self, now: float) -> BrokerError | None:
@@ -176,10 +171,11 @@ class ConsumerCoordinator(Closing):
 
     # --- committing -------------------------------------------------------------------------------
 
-    def commit(self, offsets: Mapping[Partition, int] | None) -> None:
+    def commit(self, offsets: Mapping[Partition, int] | None, *, in_hand: bool = True) -> None:
         """Commits the positions, or these offsets. Raises `BrokerError`."""
         self._refuse_while_joining()
-        self._commit(self._subscription_state.positions() if offsets is None else offsets)
+        positions = self._subscription_state.positions
+        self._commit(positions(in_hand=in_hand) if offsets is None else offsets)
 
     def positions_of_group(
         self, since_ns: int

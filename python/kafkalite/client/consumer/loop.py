@@ -51,6 +51,11 @@ class ConsumerLoop(Exclusive):
         deadline = time.monotonic() + int32("timeout_ms", timeout_ms, 0) / 1000
         if self._is_called_back:
             raise InvalidArgumentError("a rebalance listener cannot read: it is called by poll")
+        if self._is_within:
+            raise InvalidArgumentError(
+                "the consumer is in the midst of another call of the same thread, which a signal "
+                "handler has interrupted: let the handler call wakeup"
+            )
         if not (self._is_subscribed or self._subscription_state):
             raise InvalidArgumentError("nothing to read: subscribe to topics, or assign partitions")
         self._fetcher.waiting.shut()
