@@ -47,10 +47,13 @@ def main() -> None:
         rows: dict[str, tuple[Callable[[], float], Callable[[], float]]] = {
             "send": (lambda: send(servers, count), lambda: send_theirs(servers, count)),
             "send-many": (lambda: send_after_many(servers, count), lambda: float("nan")),
-            "send-8": (lambda: send_by_threads(servers, count), lambda: float("nan")),
+            "send-8": (
+                lambda: send_by_threads(servers, count),
+                lambda: send_theirs(servers, count, THREADS),
+            ),
             "one-by-one": (lambda: one_by_one(servers), lambda: one_by_one_theirs(servers)),
             "poll": (lambda: poll(servers, count), lambda: poll_theirs(servers, count)),
-            "iterate": (lambda: iterate(servers, count), lambda: float("nan")),
+            "iterate": (lambda: iterate(servers, count), lambda: iterate_theirs(servers, count)),
         }
         chosen = options.only.split(",") if options.only else list(rows)
         print(f"{'':<12}{'kafkalite':>12}{'confluent':>12}")
@@ -91,7 +94,7 @@ def send(servers: str, count: int) -> float:
         return cpu_us(work, count)
 
 
-def send_theirs(servers: str, count: int) -> float:
+def send_theirs(servers: str, count: int, threads: int = 1) -> float:
     """By confluent-kafka, whose queue is given room for all."""
     producer = confluent_kafka.Producer(
         {
@@ -103,13 +106,12 @@ def send_theirs(servers: str, count: int) -> float:
     producer.produce("one", VALUE)
     producer.flush()
 
-    def work() -> None:
-        for _ in range(count):
+    def send_part() -> None:
+        for _ in range(count // threads):
             producer.produce("one", VALUE)
             producer.poll(0)
-        producer.flush()
 
-    return cpu_us(work, count)
+    return cpu_us(lambda: in_threads(send_part, threads, producer.flush), count)
 
 
 def send_after_many(servers: str, count: int) -> float:
@@ -137,15 +139,18 @@ def send_by_threads(servers: str, count: int) -> float:
             for _ in range(count // THREADS):
                 producer.send("one", VALUE)
 
-        def work() -> None:
-            threads = [threading.Thread(target=send_part) for _ in range(THREADS)]
-            for each in threads:
-                each.start()
-            for each in threads:
-                each.join()
-            producer.flush()
+        return cpu_us(lambda: in_threads(send_part, THREADS, producer.flush), count)
 
-        return cpu_us(work, count)
+
+def in_threads(work: Callable[[], None], threads: int, flush: Callable[[], object]) -> None:
+    """Does the work in each of so many threads, this one if it is alone, and flushes."""
+    others = [threading.Thread(target=work) for _ in range(threads - 1)]
+    for each in others:
+        each.start()
+    work()
+    for each in others:
+        each.join()
+    flush()
 
 
 def one_by_one(servers: str) -> float:
@@ -213,6 +218,21 @@ def iterate(servers: str, count: int) -> float:
                     return
 
         return cpu_us(work, count)
+
+
+def iterate_theirs(servers: str, count: int) -> float:
+    """The same by `poll`, which gives one record."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "none"})
+    consumer.assign([confluent_kafka.TopicPartition("read", 0, 0)])
+
+    def work() -> None:
+        came = 0
+        while came < count:
+            came += consumer.poll(1.0) is not None
+
+    taken = cpu_us(work, count)
+    consumer.close()
+    return taken
 
 
 if __name__ == "__main__":
