@@ -35,6 +35,7 @@ from kafkalite.tasks import Tasks, TimeLimit
 if TYPE_CHECKING:
     from kafkalite.groups.coordinator import GroupCoordinator
     from kafkalite.transactions.coordinator import TransactionCoordinator
+    from kafkalite.transactions.other_brokers import Peers
 
 
 T = TypeVar("T")
@@ -71,6 +72,8 @@ class Context:
         """Further numbers that wake the control thread, and what each has it do."""
         self.forwarded: Callable[[_native.Request], Coroutine[Any, Any, None] | None] | None = None
         """Answers a request that is the active controller's; None: it is this broker's own."""
+        self.peers: Peers | None = None
+        """The other brokers of the cluster; None on a node that is alone."""
         self._stop_callbacks: list[Callable[[], None]] = []
         """Called in this order."""
         self._groups: GroupCoordinator | None = None
@@ -90,11 +93,6 @@ class Context:
         if not isinstance(self.engine, Controller):
             raise ControllerError(codes.NOT_CONTROLLER, "the controllers are other nodes")
         return self.engine
-
-    @property
-    def serves_transactions(self) -> bool:
-        """Markers are written to logs of this node only: in a cluster there are none yet."""
-        return isinstance(self.engine, Controller)
 
     @property
     def groups(self) -> "GroupCoordinator":
@@ -120,10 +118,11 @@ class Context:
         """Has the coordinators load what the last process left, if there is anything."""
         if OFFSETS_TOPIC in self.image.topics:
             _ = self.groups
-        if not self.serves_transactions:
-            return
         if TRANSACTIONS_TOPIC in self.image.topics:
             _ = self.transactions
+        if self.peers is not None:
+            # What is open in a log may be another broker's to end.
+            return
         from kafkalite.transactions.hanging import tell_of_hanging
 
         self.tasks.start(tell_of_hanging(self))
@@ -152,6 +151,8 @@ class Context:
         names = {each.name for each in topics}
         if OFFSETS_TOPIC in names:
             self.groups.runtime.on_leaders()
+        if TRANSACTIONS_TOPIC in names:
+            self.transactions.runtime.on_leaders()
 
     def may(
         self, request: _native.Request, operation: int, kind: int, name: str | None = None

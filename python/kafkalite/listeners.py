@@ -61,6 +61,12 @@ def client_listeners(config: Config) -> list[Endpoint]:
     return endpoints
 
 
+def between_brokers(config: Config) -> str:
+    """The name of the listener that brokers use among themselves."""
+    name: str | None = config["inter.broker.listener.name"]
+    return (name or config["security.inter.broker.protocol"]).upper()
+
+
 def arrow_listener(config: Config) -> Endpoint | None:
     """`kafkalite.arrow.listener`, if there is one."""
     endpoint = _listener_beside(config, "kafkalite.arrow.listener", "ARROW")

@@ -56,7 +56,7 @@ class HungHost(FakeHost):
     controller_id = node_id = 0
     quorum = SimpleNamespace(kraft_version=0)
     forwarded = None
-    serves_transactions = True
+    peers = None
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,17 +1,22 @@
-"""The partitions of keys that clients name."""
+"""The partitions of keys that clients name, and which of them a broker serves."""
 
 import tracemalloc
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from kafkalite.coordinator.record_serde import RecordSerde
 from kafkalite.coordinator.runtime import InternalTopic, Runtime
+from kafkalite.coordinator.shard import ACTIVE, FAILED
+from kafkalite.metadata.image import NO_LEADER, Image, PartitionImage, TopicImage
+from kafkalite.protocol import codes
 
 
 def test_long_keys_that_clients_name_are_not_remembered() -> None:
     """Ten thousand were, whatever their length: 300 MB of them."""
     topic = InternalTopic("__topic", 50, {}, RecordSerde({}), 0)
-    host = cast(Any, SimpleNamespace())
+    host = cast(Any, SimpleNamespace(image=Image()))
     runtime = Runtime[Any](host, topic, lambda _partition: None)
     tracemalloc.start()
     for number in range(100):
@@ -19,3 +24,96 @@ def test_long_keys_that_clients_name_are_not_remembered() -> None:
     used_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used_bytes < 1_000_000
+
+
+class PlainMachine:
+    """One that has nothing to do."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.is_unloaded = False
+
+    def on_loaded(self, _moment: object, _count_max: int) -> tuple[list[Any], bool]:
+        return [], True
+
+    def unload(self) -> list[Any]:
+        self.is_unloaded = True
+        return []
+
+    def next_wake_ms(self) -> None:
+        return None
+
+
+class Leading:
+    """A runtime on broker 1, and the partitions of its topic as the controllers say."""
+
+    def __init__(self, *partitions: PartitionImage) -> None:
+        offsets = SimpleNamespace(log_start_offset=0, log_end_offset=0)
+        log = SimpleNamespace(offsets=offsets, directory="d")
+        find = lambda _name, _index: log  # noqa: E731 - a replica has a log, leading or not
+        self.host = SimpleNamespace(
+            image=Image(),
+            cluster=SimpleNamespace(node_id=1),
+            core=SimpleNamespace(logs=SimpleNamespace(find=find)),
+            now_ms=lambda: 0,
+            wall_ms=lambda: 0,
+        )
+        topic = InternalTopic("__topic", len(partitions), {}, RecordSerde({}), 0)
+        self.runtime = Runtime[Any](cast(Any, self.host), topic, PlainMachine)
+        self._show(partitions)
+        self.runtime._take_shards(len(partitions))
+
+    def _show(self, partitions: tuple[PartitionImage, ...]) -> None:
+        topic = TopicImage("__topic", b"t" * 16, partitions)
+        self.host.image = Image(topics={"__topic": topic})
+
+    def elect(self, *partitions: PartitionImage) -> list[str]:
+        self._show(partitions)
+        self.runtime.on_leaders()
+        return self.states()
+
+    def states(self) -> list[str]:
+        return [each.state for each in self.runtime.shards]
+
+
+def led_by(leader: int, epoch: int, *replicas: int) -> PartitionImage:
+    return PartitionImage(0, leader, epoch, epoch, replicas, replicas)
+
+
+def test_a_replica_that_follows_does_not_coordinate() -> None:
+    leading = Leading(led_by(1, 0, 1, 2), led_by(2, 0, 2, 1))
+    assert leading.states() == [ACTIVE, FAILED]
+    assert leading.runtime.shards[1].refusal() == codes.NOT_COORDINATOR
+
+
+def test_a_partition_is_loaded_anew_in_each_epoch_that_others_may_have_led_between() -> None:
+    leading = Leading(led_by(1, 0, 1, 2))
+    first = leading.runtime.shards[0]
+    assert leading.elect(led_by(1, 0, 1, 2)) == [ACTIVE]
+    assert leading.runtime.shards[0] is first
+    # Broker 2 has led in epoch 1, which has not been seen here by itself.
+    assert leading.elect(led_by(1, 2, 1, 2)) == [ACTIVE]
+    second = leading.runtime.shards[0]
+    assert second is not first
+    assert first.machine.is_unloaded
+    assert second.leader_epoch == 2
+
+
+@pytest.mark.parametrize("leader", [2, NO_LEADER])
+def test_who_leads_no_more_lets_go_what_was_loaded(leader: int) -> None:
+    leading = Leading(led_by(1, 0, 1, 2))
+    machine = leading.runtime.shards[0].machine
+    assert leading.elect(led_by(leader, 1, 1, 2)) == [FAILED]
+    assert machine.is_unloaded
+    assert leading.runtime.shards[0].machine is not machine
+    assert leading.elect(led_by(1, 2, 1, 2)) == [ACTIVE]
+
+
+def test_the_only_replica_keeps_what_it_has_loaded_while_nobody_leads() -> None:
+    leading = Leading(led_by(1, 0, 1))
+    first = leading.runtime.shards[0]
+    assert leading.elect(led_by(NO_LEADER, 1, 1)) == [ACTIVE]
+    assert leading.elect(led_by(1, 2, 1)) == [ACTIVE]
+    assert leading.runtime.shards[0] is first
+    # Markers name the epoch in which they are decided.
+    assert first.leader_epoch == 2

@@ -17,7 +17,7 @@ from ports import free_ports
 
 CONTROLLER_ID = 3000
 SESSION_MS = 2_000
-SERVED_FEATURES = {f"{name}.version": 0 for name in ("share", "streams", "group", "transaction")}
+SERVED_FEATURES = {f"{name}.version": 0 for name in ("share", "streams", "group")}
 """What a cluster is formatted with that brokers of kafkalite can join."""
 READY_S = 60
 STOP_S = 60
@@ -58,6 +58,8 @@ def new_kafka(
             "controller.quorum.voters": f"{CONTROLLER_ID}@{controller.bootstrap_servers}",
             "broker.session.timeout.ms": str(SESSION_MS),
             "broker.heartbeat.interval.ms": "500",
+            "offsets.topic.num.partitions": "5",
+            "transaction.state.log.num.partitions": "5",
         },
         cluster_id=cluster_id_of(controller),
     )
@@ -93,6 +95,7 @@ class Node:
             "log.dirs": str(self.data),
             "broker.heartbeat.interval.ms": 500,
             "offsets.topic.num.partitions": 5,
+            "transaction.state.log.num.partitions": 5,
             "group.initial.rebalance.delay.ms": 0,
             **configs,
         }

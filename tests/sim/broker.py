@@ -27,6 +27,7 @@ from kafkalite.api import (
 from kafkalite.errors import KafkaliteError, MessageTooLargeError, StorageError
 from kafkalite.groups.coordinator import GroupCoordinator
 from kafkalite.groups.offsets import OffsetsAnswer
+from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.image import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
@@ -66,6 +67,7 @@ CONFIG: Final = {
     "transaction.state.log.min.isr": 1,
     "transaction.state.log.segment.bytes": 1 << 20,
     "add.partitions.to.txn.retry.backoff.max.ms": 100,
+    "add.partitions.to.txn.retry.backoff.ms": 20,
 }
 
 HANDLERS: Final[dict[str, Any]] = {
@@ -162,11 +164,12 @@ class Broker:
         self.world = world
         self.disk = disk
         self.config = CONFIG
-        self.serves_transactions = True
+        self.peers = None
         self.timers = Timers()
         self.tasks = Tasks(self.timers, self._on_failed_task, lambda: 0)
         self.write_lock = WriteLock()
         self.image = SimpleNamespace(topics=disk.topics(), features={}, alike=AlikeNames())
+        self.cluster = Cluster(1, self)  # type: ignore[arg-type]
         self.set_level(disk.level)
         self.core = self.controller = self.replicas = self.logs = self.background = self
         self.engine = self.log = self.requests = self

@@ -1,7 +1,7 @@
 """FindCoordinator (key 10), versions 0 to 6.
 
 Behaviour: the coordinator of a group (key type 0) and of a transactional id (1) is the leader of
-its partition; in a cluster of several brokers there is none of a transactional id yet. The
+its partition. The
 first one to ask has `__consumer_offsets` or `__transaction_state` made; Kafka answers
 COORDINATOR_NOT_AVAILABLE until its controller has done so, here it is there before the answer. The
 address is that of the listener that the client came in by.
@@ -97,7 +97,7 @@ async def _is_permitted(
 def _runtime(context: Context, key_type: int) -> Runtime[Any] | None:
     """The coordinator of this type, if there is one."""
     if key_type == TRANSACTION:
-        return context.transactions.runtime if context.serves_transactions else None
+        return context.transactions.runtime
     return context.groups.runtime if key_type == GROUP else None
 
 

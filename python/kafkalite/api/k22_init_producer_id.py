@@ -56,8 +56,6 @@ def handle(
     if message.transactional_id == "" or _is_half(message):
         return _refused(codes.INVALID_REQUEST)
     if message.transactional_id is not None:
-        if not context.serves_transactions:
-            return _refused(codes.INVALID_REQUEST)
         return _init_transactions(context, request, message)
     producer_id = context.engine.next_producer_id()
     return _give_later(context, request) if producer_id is None else _given(producer_id)

@@ -61,8 +61,7 @@ async def handle(
     if request.is_internal:
         (transaction,) = message.transactions
         asked = await _partitions(context, transaction.topics)
-        wait_ms = context.transactions.settle_wait_ms
-        found = await _add_or_verify(context, transaction, asked, wait_ms)
+        found = await _add_or_verify(context, transaction, asked, is_own=True)
         context.core.requests.respond_verified(request, [found[each] for each in asked])
         return None
     if not context.may(request, CLUSTER_ACTION, CLUSTER):
@@ -71,7 +70,7 @@ async def handle(
     begun: list[tuple[list[TopicPartition], Task[dict[TopicPartition, int]]]] = []
     async for transaction in context.tasks.sliced(message.transactions):
         asked = await _partitions(context, transaction.topics)
-        judged = _add_or_verify(context, transaction, asked, 0)
+        judged = _add_or_verify(context, transaction, asked, is_own=False)
         begun.append((asked, context.tasks.start(judged, request)))
     await all_done([judging for _, judging in begun])
     for transaction, (asked, judging) in zip(message.transactions, begun, strict=True):
@@ -125,9 +124,10 @@ async def _refused(
 
 
 async def _add_or_verify(
-    context: Context, transaction: Any, asked: Sequence[TopicPartition], wait_ms: int
+    context: Context, transaction: Any, asked: Sequence[TopicPartition], *, is_own: bool
 ) -> dict[TopicPartition, int]:
-    """As a broker asks for its client."""
+    """As a broker asks for its client. `is_own`: this one does, for what it leads, whichever broker
+    coordinates the transaction."""
     transactional_id = transaction.transactional_id
     if refused := await _refused(context, asked, {topic for topic, _ in asked}):
         return refused
@@ -137,10 +137,17 @@ async def _add_or_verify(
         frozenset(asked),
         CLIENT_TV_OF_EPOCHS,
     )
-    if transaction.verify_only:
-        return context.transactions.check_partitions(transactional_id, add)
-    code = await context.transactions.add_partitions(transactional_id, add, wait_ms)
-    return dict.fromkeys(asked, code)
+    coordinator, verify_only = context.transactions, transaction.verify_only
+    if is_own:
+        return await coordinator.add_or_verify(
+            transactional_id,
+            add,
+            verify_only=verify_only,
+            wait_ms=coordinator.settle_wait_ms,
+        )
+    if verify_only:
+        return coordinator.check_partitions(transactional_id, add)
+    return dict.fromkeys(asked, await coordinator.add_partitions(transactional_id, add))
 
 
 async def _partitions(context: Context, topics: Sequence[Any]) -> list[TopicPartition]:

@@ -138,12 +138,10 @@ async def _verify(context: Context, version: int, message: messages.TxnOffsetCom
     add = AddRequest(
         message.producer_id, message.producer_epoch, frozenset((partition,)), CLIENT_TV_OF_EPOCHS
     )
-    transactional_id = message.transactional_id
-    if version >= ADDS_SINCE:
-        code = await context.transactions.add_partitions(transactional_id, add)
-    else:
-        code = context.transactions.check_partitions(transactional_id, add)[partition]
-    return code
+    found = await context.transactions.add_or_verify(
+        message.transactional_id, add, verify_only=version < ADDS_SINCE
+    )
+    return found[partition]
 
 
 def _code(code: int, version: int) -> int:

@@ -130,8 +130,8 @@ class Runtime(Generic[M]):
         self._loading = []
 
     def on_leaders(self) -> None:
-        """Partitions of the topic may have come, or have other leaders: those with a log here are
-        loaded, and those that another broker leads are served by that one."""
+        """Partitions of the topic may have come, or have other leaders: those that this broker
+        leads are loaded in that epoch, and those that it does not are let go."""
         topic = self._host.image.topics.get(self._topic.name)
         if topic is None:
             return
@@ -140,21 +140,49 @@ class Runtime(Generic[M]):
                 self._host.tasks.start(self.make_topic())
             return
         node_id = self._host.cluster.node_id
-        for shard, partition in zip(self.shards, topic.partitions, strict=True):
-            if partition.leader not in (node_id, NO_LEADER):
-                shard.unload()
-            elif partition.leader == node_id and shard.state == FAILED:
-                self._load_anew(shard)
+        for index, partition in enumerate(topic.partitions):
+            shard = self.shards[index]
+            is_alone = partition.replicas == (node_id,)
+            leads = partition.leader == node_id
+            # Between two epochs another replica may have led, and written; where there is none,
+            # nobody has, and members need not hear of it.
+            is_another = not is_alone and partition.leader_epoch != shard.leader_epoch
+            if leads and (shard.state == FAILED or is_another):
+                self._resign(index)
+                self._load_anew(index)
+            elif leads:
+                shard.leader_epoch = partition.leader_epoch
+            elif partition.leader != NO_LEADER or not is_alone:
+                self._resign(index)
 
-    def _load_anew(self, shard: Shard[M]) -> None:
+    def _resign(self, index: int) -> None:
+        """Another broker may serve the partition: who waits here is told, and what was loaded is
+        let go."""
+        shard = self.shards[index]
+        if shard.state != FAILED:
+            shard.unload()
+            self.shards[index] = resigned = self._new_shard(index)
+            resigned.state = FAILED
+
+    def _load_anew(self, index: int) -> None:
         """This broker leads a partition that it has not served."""
-        new = self._new_shard(shard.partition)
-        self.shards[shard.partition] = new
-        loading = new.load()
+        self.shards[index] = shard = self._new_shard(index)
+        loading = self._begin_loading(shard)
         if loading is not None:
             queue = [loading]
+            self._loading = [each for each in self._loading if each]
             self._loading.append(queue)
             self._host.tasks.start(self._load(queue))
+
+    def _begin_loading(self, shard: Shard[M]) -> Loading[M] | None:
+        """Begins to load a shard if this broker leads its partition."""
+        topic = self._host.image.topics[self._topic.name]
+        partition = topic.partitions[shard.partition]
+        shard.leader_epoch = partition.leader_epoch
+        if partition.leader != self._host.cluster.node_id:
+            shard.state = FAILED
+            return None
+        return shard.load()
 
     def _new_shard(self, index: int) -> Shard[M]:
         topic = self._topic
@@ -177,7 +205,7 @@ class Runtime(Generic[M]):
         self.shards = [self._new_shard(index) for index in range(count)]
         by_directory: dict[str, list[Loading[M]]] = {}
         for shard in self.shards:
-            loading = shard.load()
+            loading = self._begin_loading(shard)
             if loading is not None:
                 by_directory.setdefault(loading.directory, []).append(loading)
         self._loading = list(by_directory.values())
@@ -207,9 +235,12 @@ class Runtime(Generic[M]):
         """The partition that a key belongs to, as in Kafka's `partitionFor`."""
         partition = self._partitions.get(key)
         if partition is None:
-            count = len(self.shards) or self._topic.partition_count
+            count = len(self.shards)
+            if not count:
+                topic = self._host.image.topics.get(self._topic.name)
+                count = len(topic.partitions) if topic else self._topic.partition_count
             partition = java_hash(key) % count
-            if len(key) <= KNOWN_CHARACTERS_MAX:
+            if self.shards and len(key) <= KNOWN_CHARACTERS_MAX:
                 if len(self._partitions) >= PARTITIONS_KNOWN_MAX:
                     self._partitions.clear()
                 self._partitions[key] = partition

@@ -109,6 +109,8 @@ class Shard(Generic[M]):
         self.partition = partition
         self.machine = machine
         self.state: str = LOADING
+        self.leader_epoch = -1
+        """In which this broker leads the partition."""
         self._host = host
         self._serde = serde
         self._codec = codec

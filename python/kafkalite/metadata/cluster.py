@@ -84,6 +84,11 @@ class Cluster:
             return NO_LEADER
         return known.partitions[partition].leader
 
+    def leader_elsewhere(self, topic: str, partition: int) -> int | None:
+        """The id of the other broker that leads a partition, if one does."""
+        leader = self.leader_of(topic, partition)
+        return None if leader in (self.node_id, NO_LEADER) else leader
+
     def coordinator_of(self, topic: str, partition: int) -> BrokerImage | None:
         """The broker that coordinates what a partition of `__consumer_offsets`, or another topic
         of a coordinator, holds: its leader, if that is alive."""

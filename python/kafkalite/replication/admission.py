@@ -14,6 +14,7 @@ RANGES: Final = {
     "eligible.leader.replicas.version": (0, 1),
     KRAFT_VERSION: (0, 1),
     "metadata.version": (25, 30),
+    "transaction.version": (0, 2),
 }
 """Levels of features at which all that brokers of a cluster do works here. Of the others only
 level 0, at which a feature is not there, can be served yet."""

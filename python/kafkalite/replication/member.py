@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalite import _native
 from kafkalite.errors import CorruptFileError, KafkaliteError, LoadStoppedError, StorageError
+from kafkalite.listeners import between_brokers
 from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.fold import MetadataDelta, difference
 from kafkalite.metadata.image import NO_LEADER, Image, PartitionImage, TopicImage
@@ -44,6 +45,7 @@ from kafkalite.replication.lifecycle import (
 )
 from kafkalite.replication.local_copy import Opened
 from kafkalite.replication.observer import Address, Observer, ObserverError
+from kafkalite.replication.peers import Peers
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
 from kafkalite.timers import Timer, Timers
@@ -270,6 +272,7 @@ class Member:
         thread.on_number[WAKE_NUMBER] = lambda: self.channels.poll(0)
         thread.on_number[LEAVE_NUMBER] = self.begin_leaving
         thread.forwarded = self._forwarded
+        thread.peers = Peers(self, self.channels, between_brokers(thread.config))
         self.engine.serve(thread)
         self.publisher.change_logs_by(thread.logs)
         self.channels.wake_by(thread.core.requests)

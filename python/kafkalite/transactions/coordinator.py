@@ -8,6 +8,7 @@ coordinator of transactions.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from kafkalite.config.keys import MIN_INSYNC_REPLICAS
@@ -15,6 +16,7 @@ from kafkalite.coordinator.machine import Effect, Moment
 from kafkalite.coordinator.runtime import InternalTopic, Runtime
 from kafkalite.coordinator.shard import FAILED, Shard
 from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.features import METADATA_VERSION
 from kafkalite.metadata.image import TRANSACTIONS_TOPIC
 from kafkalite.protocol import codes
 from kafkalite.tasks import Future, TimedOutError
@@ -29,6 +31,7 @@ from kafkalite.transactions.machine import (
     TransactionMachine,
 )
 from kafkalite.transactions.markers import Markers, MarkerWriter, marker_of
+from kafkalite.transactions.other_brokers import OtherBrokers
 from kafkalite.transactions.records import SERDE
 from kafkalite.transactions.states import NO_ID, End, TopicPartition, Transaction
 
@@ -66,11 +69,16 @@ class TransactionCoordinator:
             serde=SERDE,
             codec=0,
         )
+        self._settle_retry_ms: int = config["add.partitions.to.txn.retry.backoff.ms"]
         self.settle_wait_ms: int = config["add.partitions.to.txn.retry.backoff.max.ms"]
         """So long waits Produce for the end of the last transaction."""
         self._allocating: Future[None] | None = None
         """The block of producer ids that was asked for last."""
-        self._writer = MarkerWriter(context)
+        peers = context.peers
+        self._others: OtherBrokers | None = None
+        if peers is not None:
+            self._others = OtherBrokers(peers, context.tasks, self._metadata_version)
+        self._writer = MarkerWriter(context, self._others)
         self.runtime = Runtime[TransactionMachine](context, topic, self._make_machine)
         """The topic and its shards."""
 
@@ -85,6 +93,9 @@ class TransactionCoordinator:
 
     def _level(self) -> int:
         return self._context.image.features.get(TRANSACTION_VERSION, 0)
+
+    def _metadata_version(self) -> int:
+        return self._context.image.features.get(METADATA_VERSION, 0)
 
     def _next_id(self) -> int:
         """Gives a producer id. Where there is none the next block is asked for, whoever needs it:
@@ -171,6 +182,49 @@ class TransactionCoordinator:
         )
         return await answer
 
+    async def add_or_verify(
+        self, transactional_id: str, request: AddRequest, *, verify_only: bool, wait_ms: int = 0
+    ) -> dict[TopicPartition, int]:
+        """Has partitions added to a transaction, or verified, by its coordinator, whichever broker
+        that is: a code for each. As `add_partitions`, and `check_partitions`."""
+        if self._others is None or not transactional_id:
+            elsewhere = None
+        else:
+            partition = self.runtime.partition_of(transactional_id)
+            elsewhere = self._context.cluster.leader_elsewhere(TRANSACTIONS_TOPIC, partition)
+        if self._others is not None and elsewhere is not None:
+            return await self._ask_elsewhere(
+                self._others, elsewhere, transactional_id, request, verify_only, wait_ms
+            )
+        if verify_only:
+            return self.check_partitions(transactional_id, request)
+        code = await self.add_partitions(transactional_id, request, wait_ms)
+        return dict.fromkeys(request.partitions, code)
+
+    async def _ask_elsewhere(
+        self,
+        others: OtherBrokers,
+        node_id: int,
+        transactional_id: str,
+        request: AddRequest,
+        verify_only: bool,
+        wait_ms: int,
+    ) -> dict[TopicPartition, int]:
+        context = self._context
+        due_ms = context.now_ms() + wait_ms
+        while True:
+            found = await others.ask_coordinator(
+                node_id, transactional_id, request, verify_only=verify_only
+            )
+            is_ending = codes.CONCURRENT_TRANSACTIONS in found.values()
+            if not is_ending or context.now_ms() + self._settle_retry_ms > due_ms:
+                return found
+            pause = Future[None]()
+            context.timers.call_at(
+                context.now_ms() + self._settle_retry_ms, partial(pause.set, None)
+            )
+            await pause
+
     def check_partitions(
         self, transactional_id: str, request: AddRequest
     ) -> dict[TopicPartition, int]:
@@ -206,14 +260,10 @@ class TransactionCoordinator:
             transaction.producer_id,
             transaction.producer_epoch,
             transaction.commits,
-            self._epoch_of(shard),
+            shard.leader_epoch,
             transaction.client_version,
         )
         markers = Markers(producer, transaction.partitions)
         await self._writer.write_all(markers, lambda: shard.state != FAILED)
         machine = shard.machine
         shard.perform(machine.on_markers_written(transactional_id, transaction, shard.moment()))
-
-    def _epoch_of(self, shard: Shard[TransactionMachine]) -> int:
-        topic = self._context.image.topics[TRANSACTIONS_TOPIC]
-        return topic.partitions[shard.partition].leader_epoch

@@ -7,6 +7,7 @@ from kafkalite.coordinator.machine import Producer
 from kafkalite.coordinator.runtime import RuntimeHost
 from kafkalite.metadata.engine import Engine
 from kafkalite.tasks import TimeLimit
+from kafkalite.transactions.other_brokers import Peers
 
 
 class Groups(Protocol):
@@ -30,6 +31,10 @@ class TransactionHost(RuntimeHost, Protocol):
     def groups(self) -> Groups: ...
     @property
     def replicas(self) -> Replicas: ...
+    @property
+    def peers(self) -> Peers | None:
+        """The other brokers; None on a node that is alone."""
+
     @property
     def engine(self) -> Engine: ...
     def time_limit(self, wait_ms: int) -> TimeLimit: ...

@@ -25,6 +25,7 @@ from kafkalite.metadata.image import OFFSETS_TOPIC, has_partition
 from kafkalite.protocol import codes
 from kafkalite.tasks import Future, Task, all_done
 from kafkalite.transactions.host import TransactionHost
+from kafkalite.transactions.other_brokers import OtherBrokers
 from kafkalite.transactions.states import TopicPartition
 
 RETRY_MS: Final = 100
@@ -80,14 +81,17 @@ class _Tries:
 class MarkerWriter:
     """Writes markers. Used by the control thread only."""
 
-    def __init__(self, context: TransactionHost) -> None:
+    def __init__(self, context: TransactionHost, others: OtherBrokers | None = None) -> None:
+        """`others` are the brokers that lead the other partitions of the cluster."""
         self._context = context
+        self._others = others
         self._to_begin = deque[Iterator[None]]()
         """For each transaction a generator that begins one marker after the other."""
         self._beginning: Task[None] | None = None
 
     async def write_all(self, markers: Markers, is_due: Callable[[], bool]) -> None:
-        """Returns once every partition has its marker; before, if it is due no longer."""
+        """Returns once every partition has its marker, those that other brokers lead included;
+        before, if it is due no longer."""
         producer = markers.producer
         to_write: Collection[TopicPartition] = markers.partitions
         pause_ms = RETRY_MS
@@ -115,7 +119,7 @@ class MarkerWriter:
         self, producer: Producer, places: Iterable[TopicPartition], tries: _Tries
     ) -> Iterator[None]:
         for each in sorted(places):
-            tries.take(self._begin(producer, *each), each)
+            tries.take(self._begin_anywhere(producer, each), each)
             yield
 
     async def _begin_in_turn(self) -> None:
@@ -138,7 +142,10 @@ class MarkerWriter:
         )
 
     async def _is_open(self, producer: Producer, topic: str, partition: int) -> bool:
-        """True if the partition has a transaction of the producer to be ended, or does not say."""
+        """True if the partition has a transaction of the producer to be ended, or does not say. Of
+        one that another broker leads the refusal is taken for its word, as by Kafka."""
+        if self._leader_elsewhere(topic, partition) is not None:
+            return False
         try:
             entries = await self._context.logs.describe_producers(topic, partition)
         except KafkaliteError:
@@ -152,11 +159,25 @@ class MarkerWriter:
     async def write(
         self, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Writes a marker to each of the partitions, once: their codes, when all are on disk."""
+        """Writes a marker to each of the partitions, once: their codes, when all are on disk. Those
+        that are led elsewhere are refused."""
         sliced = self._context.tasks.sliced
         begun = {each: self._begin(producer, *each) async for each in sliced(partitions)}
         await all_done(begun.values())
         return {each: written.result() for each, written in begun.items()}
+
+    def _begin_anywhere(self, producer: Producer, place: TopicPartition) -> Future[int]:
+        leader = self._leader_elsewhere(*place)
+        if leader is None or self._others is None:
+            return self._begin(producer, *place)
+        written = Future[int]()
+        self._others.write_marker(leader, producer, place, written)
+        return written
+
+    def _leader_elsewhere(self, topic: str, partition: int) -> int | None:
+        if self._others is None:
+            return None
+        return self._context.cluster.leader_elsewhere(topic, partition)
 
     def _begin(self, producer: Producer, topic: str, partition: int) -> Future[int]:
         written = Future[int]()
