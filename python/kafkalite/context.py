@@ -27,7 +27,7 @@ from kafkalite.metadata.controller.active import Controller
 from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.metadata.engine import Metadata
 from kafkalite.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Image, TopicImage
-from kafkalite.protocol import codes
+from kafkalite.protocol import codes, messages
 from kafkalite.replicas import Replicas
 from kafkalite.service.stderr_log import Log, RefusalLog
 from kafkalite.tasks import Tasks, TimeLimit
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+Forwarded = Callable[[_native.Request, type[messages.Message]], Coroutine[Any, Any, None] | None]
+"""(a request, its kind) -> the work of having another node answer it, if one is to."""
 
 
 class Context:
@@ -70,7 +73,7 @@ class Context:
         """Set when nobody waits for answers any more: what has not begun is left."""
         self.on_number: dict[int, Callable[[], object]] = {}
         """Further numbers that wake the control thread, and what each has it do."""
-        self.forwarded: Callable[[_native.Request], Coroutine[Any, Any, None] | None] | None = None
+        self.forwarded: Forwarded | None = None
         """Answers a request that is the active controller's; None: it is this broker's own."""
         self.peers: Peers | None = None
         """The other brokers of the cluster; None on a node that is alone."""

@@ -147,7 +147,7 @@ class ControlServer:
             )
         try:
             if context.forwarded is not None:
-                answering = context.forwarded(request)
+                answering = context.forwarded(request, handler.request_kind)
                 if answering is not None:
                     context.tasks.start(answering)
                     return

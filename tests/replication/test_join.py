@@ -178,11 +178,13 @@ def test_brokers_serve_while_the_controller_is_away(
     make(tool, three_nodes, "headless")
     kafka_controller.kill()
     try:
+        wait_until(lambda: "no controller has answered for" in two.told())
         # Not an idempotent one, since a block of producer ids is the controller's to give.
         assert produce(two, "headless", 0, ["without"], is_idempotent=False) == [0]
     finally:
         kafka_controller.start()
     wait_until(lambda: alive(one) == {1, 2, 3})
+    wait_until(lambda: "a controller answers again, after" in two.told())
     make(tool, three_nodes, "after-it")
     assert produce(two, "after-it", 0, ["with"]) == [0]
 
@@ -215,7 +217,7 @@ def test_a_start_goes_on_with_the_metadata_of_its_disk(
     one.start()
     assert int(IS_HERE.findall(one.told())[-1]) >= before
     assert "is dropped" not in one.told()
-    assert sorted(leaders(one, "kept-on-disk")) == [1, 2, 3]
+    wait_until(lambda: sorted(leaders(one, "kept-on-disk")) == [1, 2, 3])
     assert one.stop() == 0
     # What the controller has is what is here, byte for byte, as far as both have it.
     ours, theirs = (
@@ -229,7 +231,7 @@ def test_a_start_goes_on_with_the_metadata_of_its_disk(
     one.start()
     assert f"{folder} cannot be used and is dropped" in one.told()
     wait_until(lambda: has(one, "kept-on-disk", 3))
-    assert sorted(leaders(one, "kept-on-disk")) == [1, 2, 3]
+    wait_until(lambda: sorted(leaders(one, "kept-on-disk")) == [1, 2, 3])
 
 
 def partition_of(controller: KafkaBroker, topic: str, index: int) -> PartitionImage:

@@ -19,9 +19,10 @@ from kafkalite.replication.lifecycle import (
     Identity,
     Lifecycle,
     LifecycleError,
+    Silence,
 )
 
-HEARTBEAT_MS, REGISTRATION_MS = 2_000, 60_000
+HEARTBEAT_MS, REGISTRATION_MS, FAILURE_MS = 2_000, 60_000, 30_000
 IDENTITY = Identity(
     node_id=7,
     cluster_id="cluster",
@@ -59,7 +60,7 @@ class Controller:
 
 
 def new_lifecycle() -> Lifecycle:
-    return Lifecycle(IDENTITY, HEARTBEAT_MS, REGISTRATION_MS, now_ms=0)
+    return Lifecycle(IDENTITY, HEARTBEAT_MS, REGISTRATION_MS, FAILURE_MS, now_ms=0)
 
 
 def step(lifecycle: Lifecycle, controller: Controller) -> int:
@@ -170,3 +171,39 @@ def test_whatever_happens_states_follow_each_other_and_the_end_comes(events: lis
     if lifecycle.state != STOPPED:
         step(lifecycle, controller)
     assert lifecycle.state == STOPPED
+
+
+def test_a_failed_directory_that_the_controller_does_not_hear_of_ends_the_broker() -> None:
+    lifecycle, controller = new_lifecycle(), Controller()
+    step(lifecycle, controller)
+    lifecycle.ask(42)
+    for now_ms in (0, 1_000_000):
+        # No directory has failed: the broker goes on without a controller, for as long as that is.
+        lifecycle.on_failure("no answer", now_ms)
+    assert lifecycle.ask(42, [b"a" * 16]).offline_log_dirs == [b"a" * 16]
+    lifecycle.on_failure("no answer", 2_000_000)
+    lifecycle.ask(42, [b"a" * 16])
+    lifecycle.on_failure("no answer", 2_000_000 + FAILURE_MS - 1)
+    with pytest.raises(LifecycleError, match=r"log\.dir\.failure\.timeout\.ms"):
+        lifecycle.on_failure("no answer", 2_000_000 + FAILURE_MS)
+
+
+def test_a_failed_directory_that_was_told_does_not_end_the_broker() -> None:
+    lifecycle, controller = new_lifecycle(), Controller()
+    step(lifecycle, controller)
+    lifecycle.on_answer(controller.answer(lifecycle.ask(42, [b"a" * 16])), 0)
+    lifecycle.ask(42, [b"a" * 16])
+    for now_ms in (0, 1_000_000):
+        lifecycle.on_failure("no answer", now_ms)
+
+
+def test_silence_is_told_once_in_a_while_and_its_end() -> None:
+    silence = Silence(0)
+    assert silence.note("no answer", 4_999) == ""
+    assert "for 5 s (no answer)" in silence.note("no answer", 5_000)
+    assert silence.note("no answer", 34_999) == ""
+    assert "for 35 s" in silence.note("lost", 35_000)
+    assert silence.note("", 36_000) == "a controller answers again, after 36 s"
+    assert silence.note("", 38_000) == ""
+    assert silence.note("no answer", 42_999) == ""
+    assert "for 5 s" in silence.note("no answer", 43_000)

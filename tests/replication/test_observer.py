@@ -18,7 +18,7 @@ from kafkalite.metadata.quorum import Quorum as QuorumRecords
 from kafkalite.metadata.reading import Observed, Replay
 from kafkalite.metadata.snapshots import snapshot_batches
 from kafkalite.protocol import codes, messages
-from kafkalite.replication.observer import TOPIC_ID, Observer, ObserverError
+from kafkalite.replication.observer import ADDED_AT_ONCE, TOPIC_ID, Observer, ObserverError
 
 CLUSTER = "cluster"
 NODES = {1: ("one", 1), 2: ("two", 2), 3: ("three", 3)}
@@ -382,3 +382,30 @@ def test_controllers_of_an_epoch_that_is_over_are_not_followed() -> None:
         scene.ask()
     assert scene.observer.is_caught_up
     assert scene.observer.refused_epoch == -1
+
+
+def test_a_large_change_is_added_up_in_steps_and_holds_as_a_whole() -> None:
+    scene = caught_up()
+    builder = _native.BatchBuilder(base_offset=4, leader_epoch=1)
+    count = 2 * ADDED_AT_ONCE + 1
+    for number in range(count):
+        config = messages.ConfigRecord(
+            resource_type=4, resource_name=f"many-{number}", name="k", value="v"
+        )
+        builder.append(0, None, records.encode(config))
+    asked = scene.observer.ask()
+    told = answer(scene.quorum, asked.address, asked.message)
+    part = told.responses[0].partitions[0]
+    part.records, part.high_watermark = builder.finish(), 4 + count
+    scene.observer.on_answer(told)
+    steps = 1
+    while scene.observer.has_more:
+        assert not scene.observer.is_caught_up
+        scene.observer.add_up()
+        steps += 1
+    assert steps == 3
+    assert scene.observer.is_caught_up
+    assert scene.observer.committed_end == 4 + count
+    replay = scene.observer.replay
+    image = replay.fold.take_delta(replay.epoch, replay.offset, replay.timestamp).image
+    assert len(image.configs) == 4 + count

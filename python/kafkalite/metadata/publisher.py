@@ -8,7 +8,7 @@ after the records are durable, so that a client never sees what a restart would 
 Kafka: `BrokerMetadataPublisher`, `DynamicConfigPublisher`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kafkalite import _native
@@ -29,6 +29,8 @@ from kafkalite.metadata.image import (
 from kafkalite.tasks import Future
 
 SUPPORTED = tuple((each.name, each.low, each.high) for each in FEATURES)
+PARTITIONS_AT_ONCE = 1_000
+"""Partitions whose new state takes some milliseconds to bring into force."""
 EngineConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
 """(the configs of a topic) -> those that its logs obey, with the broker's defaults."""
 
@@ -173,6 +175,19 @@ class Publisher:
         if self._logs is None:
             raise StorageError("the node does not serve yet")
         return self._logs
+
+
+def slices(topics: Sequence[TopicImage]) -> Iterator[Sequence[TopicImage]]:
+    """The topics in their order, some at a time: as many as have PARTITIONS_AT_ONCE partitions,
+    or one."""
+    first = count = 0
+    for place, topic in enumerate(topics):
+        if count and count + len(topic.partitions) > PARTITIONS_AT_ONCE:
+            yield topics[first:place]
+            first, count = place, 0
+        count += len(topic.partitions)
+    if count:
+        yield topics[first:]
 
 
 def _address(endpoint: Endpoint | None) -> tuple[str, int] | None:

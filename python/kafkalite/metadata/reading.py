@@ -147,7 +147,13 @@ class Replay:
     def add(self, batch: _native.RecordBatch, *, of_snapshot: bool = False) -> None:
         """The next batch. Those of a snapshot have the time of its writing, and its header that of
         the last record."""
-        for offset, timestamp, key, value, _ in batch.records:
+        self.add_some(batch, 0, len(batch.records), of_snapshot=of_snapshot)
+
+    def add_some(
+        self, batch: _native.RecordBatch, start: int, end: int, *, of_snapshot: bool = False
+    ) -> None:
+        """As `add`, the records of these places. What they change holds with the whole batch."""
+        for offset, timestamp, key, value, _ in batch.records[start:end]:
             if offset <= self.offset or value is None:
                 continue
             if batch.is_control:

@@ -20,6 +20,7 @@ from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.protocol import codes, messages
+from kafkalite.replication.refused import refused
 from kafkalite.tasks import Future
 
 if TYPE_CHECKING:
@@ -63,8 +64,12 @@ class RemoteEngine:
             each.resource_type != BROKER_LOGGER for each in message.resources
         )
 
-    async def forward(self, context: "Context", request: _native.Request) -> None:
-        """Has the controller answer a request of a client, and gives it that answer."""
+    async def forward(
+        self, context: "Context", request: _native.Request, kind: type[messages.Message]
+    ) -> None:
+        """Has the controller answer a request of a client, and gives it that answer. One that no
+        controller answers within a minute is told so; one that it does not know is Kafka's reason
+        to close the connection."""
         principal = messages.DefaultPrincipalData(
             type=request.principal.partition(":")[0],
             name=request.principal.partition(":")[2],
@@ -78,16 +83,36 @@ class RemoteEngine:
             answer = await self._ask(context, envelope, 0)
         except KafkaliteError as error:
             context.log.warning(f"key {request.api_key} of {request.peer} not forwarded: {error}")
+            self._refuse(context, request, kind, codes.REQUEST_TIMED_OUT, str(error))
+            return
+        code = answer.error_code
+        if not code and answer.response_data is not None:
+            context.core.requests.respond_forwarded(request, answer.response_data)
+            return
+        context.log.warning(
+            f"key {request.api_key} of {request.peer} is refused by the controller with code {code}"
+        )
+        if code == codes.UNSUPPORTED_VERSION:
             context.core.requests.close_connection(request)
             return
-        if answer.error_code or answer.response_data is None:
-            context.log.warning(
-                f"key {request.api_key} of {request.peer} is refused by the controller with code "
-                f"{answer.error_code}"
-            )
+        sentence = "The controller has refused to be asked."
+        self._refuse(context, request, kind, codes.UNKNOWN_SERVER_ERROR, sentence)
+
+    def _refuse(
+        self,
+        context: "Context",
+        request: _native.Request,
+        kind: type[messages.Message],
+        code: int,
+        sentence: str,
+    ) -> None:
+        message = request.decode(kind)
+        if message is None:
+            # As many elements would be repeated as no client looks at.
             context.core.requests.close_connection(request)
             return
-        context.core.requests.respond_forwarded(request, answer.response_data)
+        answer = refused(request.api_key, message, code, sentence)
+        context.core.requests.respond(request, answer)
 
     async def create_topics(self, wanted: Sequence[NewTopic]) -> dict[str, bytes]:
         """Has topics made; returns their ids once they are in force here. Raises ControllerError,

@@ -34,6 +34,8 @@ RETRY_MS: Final = 250
 STARTING_MS: Final = 10
 STOPPING_MS: Final = 50
 """Between heartbeats while the broker waits for the controller's word."""
+SILENCE_TOLD_MS: Final = 5_000
+SILENCE_AGAIN_MS: Final = 30_000
 
 PERMANENT: Final = frozenset(
     (codes.INCONSISTENT_CLUSTER_ID, codes.UNSUPPORTED_VERSION, codes.INVALID_REGISTRATION)
@@ -60,13 +62,45 @@ class Identity(NamedTuple):
     """The epoch of the last process."""
 
 
+class Silence:
+    """For how long no controller has answered, and when that is worth a line."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._answered_ms = now_ms
+        self._told_ms: int | None = None
+
+    def note(self, reason: str, now_ms: int) -> str:
+        """There was an answer, or this is the reason why not. Returns a sentence for the log, or
+        none."""
+        silent_ms, told_ms = now_ms - self._answered_ms, self._told_ms
+        if not reason:
+            self._answered_ms, self._told_ms = now_ms, None
+            if told_ms is None:
+                return ""
+            return f"a controller answers again, after {silent_ms // 1_000} s"
+        is_due = told_ms is None or now_ms - told_ms >= SILENCE_AGAIN_MS
+        if silent_ms < SILENCE_TOLD_MS or not is_due:
+            return ""
+        self._told_ms = now_ms
+        return (
+            f"no controller has answered for {silent_ms // 1_000} s ({reason}): this broker serves "
+            "on, and is fenced if its session ends meanwhile"
+        )
+
+
 class Lifecycle:
     """See above. Times are milliseconds of a monotonic clock."""
 
     def __init__(
-        self, identity: Identity, heartbeat_ms: int, registration_ms: int, now_ms: int
+        self,
+        identity: Identity,
+        heartbeat_ms: int,
+        registration_ms: int,
+        directory_failure_ms: int,
+        now_ms: int,
     ) -> None:
-        """`registration_ms`: `initial.broker.registration.timeout.ms`."""
+        """`registration_ms`: `initial.broker.registration.timeout.ms`; `directory_failure_ms`:
+        `log.dir.failure.timeout.ms`."""
         self.state: str = NOT_REGISTERED
         self.epoch = -1
         self.is_fenced = True
@@ -76,6 +110,12 @@ class Lifecycle:
         self._heartbeat_ms = heartbeat_ms
         self._registration_due_ms = now_ms + registration_ms
         self._is_ready = False
+        self._directory_failure_ms = directory_failure_ms
+        self._asked_offline: frozenset[bytes] = frozenset()
+        """Log directories of which the last heartbeat has told the controller that they failed."""
+        self._told_offline: frozenset[bytes] = frozenset()
+        """Those of which it has heard."""
+        self._untold_since_ms: int | None = None
 
     def forget_previous(self) -> None:
         """The epoch of the last process does not hold: what that has acknowledged may be lost. To
@@ -98,6 +138,7 @@ class Lifecycle:
         record in force."""
         if self.state == NOT_REGISTERED:
             return self._registration()
+        self._asked_offline = frozenset(offline_directories)
         return messages.BrokerHeartbeatRequest(
             broker_id=self._identity.node_id,
             broker_epoch=self.epoch,
@@ -110,13 +151,22 @@ class Lifecycle:
 
     def on_failure(self, reason: str, now_ms: int) -> int:
         """There was no answer, or one that says to ask again. Returns after how many milliseconds.
-        Raises LifecycleError where the time of the registration is over."""
+        Raises LifecycleError where the time of the registration is over, or that in which the
+        controller is to hear of a failed log directory."""
         if self.state == NOT_REGISTERED:
             self.waiting_for = reason
             if now_ms >= self._registration_due_ms:
                 raise LifecycleError(
                     "the broker was not registered within initial.broker.registration.timeout.ms: "
                     + reason
+                )
+        elif not self._asked_offline <= self._told_offline:
+            if self._untold_since_ms is None:
+                self._untold_since_ms = now_ms
+            if now_ms - self._untold_since_ms >= self._directory_failure_ms:
+                raise LifecycleError(
+                    "the controller has not heard within log.dir.failure.timeout.ms that a log "
+                    f"directory failed: {reason}"
                 )
         return RETRY_MS
 
@@ -133,6 +183,7 @@ class Lifecycle:
             )
         if code:
             return self.on_failure(f"a heartbeat is refused by {error_code(code).name}", now_ms)
+        self._told_offline, self._untold_since_ms = self._asked_offline, None
         self.is_fenced = answer.is_fenced
         if self.state == STARTING and answer.is_caught_up:
             self.state, self.waiting_for = RECOVERY, "its logs"

@@ -16,6 +16,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -25,8 +26,9 @@ from kafkalite.listeners import between_brokers
 from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.fold import MetadataDelta, difference
 from kafkalite.metadata.image import NO_LEADER, Image, PartitionImage, TopicImage
-from kafkalite.metadata.publisher import EngineConfigs, Publisher
+from kafkalite.metadata.publisher import EngineConfigs, Publisher, slices
 from kafkalite.metadata.write_lock import WriteLock
+from kafkalite.protocol import messages
 from kafkalite.replication.admission import JoinError, judge_cluster, lost_logs, raise_lost
 from kafkalite.replication.broker_epoch import Previous, forget, remember
 from kafkalite.replication.channels import WAKE_NUMBER, Channels
@@ -41,7 +43,7 @@ from kafkalite.replication.lifecycle import (
     STOPPED,
     Identity,
     Lifecycle,
-    LifecycleError,
+    Silence,
 )
 from kafkalite.replication.local_copy import Opened
 from kafkalite.replication.observer import Address, Observer, ObserverError
@@ -80,6 +82,7 @@ class Member:
         heartbeat_ms: int,
         session_ms: int,
         registration_ms: int,
+        directory_failure_ms: int,
     ) -> None:
         """`opened`: the copy of the metadata's log. `is_durable`: what is acknowledged is on disk.
         `session_ms`: `broker.session.timeout.ms`; an answer is waited for half of it."""
@@ -91,9 +94,13 @@ class Member:
         self.observer = Observer(
             identity.node_id, identity.cluster_id, bootstrap, *opened[:2], opened.directory_id
         )
-        self.lifecycle = Lifecycle(identity, heartbeat_ms, registration_ms, self.now_ms())
+        self.lifecycle = Lifecycle(
+            identity, heartbeat_ms, registration_ms, directory_failure_ms, self.now_ms()
+        )
         self.image = Image()
-        """The metadata that is in force here."""
+        """The metadata that is in force here, or is about to be."""
+        self._applied_offset = -1
+        """That of the last record of which everything is in force."""
         self.cluster = Cluster(identity.node_id, self)
         self.engine = RemoteEngine(self)
         self._directories = Directories(identity.node_id)
@@ -115,6 +122,7 @@ class Member:
         """Who waits for the image to have come so far."""
         self._beat_timer: Timer | None = None
         self._is_beating = False
+        self._silence = Silence(self.now_ms())
         self._has_left = threading.Event()
         self._told_unserved: set[tuple[bytes, int]] = set()
 
@@ -171,8 +179,10 @@ class Member:
         KafkaliteError where the cluster cannot be joined, LoadStoppedError by a signal."""
         self._stop_signals = stop_signals
         self._fetch()
-        self._run_until(lambda: self.lifecycle.state == RECOVERY)
+        observer = self.observer
+        self._run_until(lambda: self.lifecycle.state == RECOVERY and not observer.has_more)
         self.image = self._take_delta().image
+        self._applied_offset = self.image.last_offset
         self._log.info(
             f"registered as broker {self.node_id} in epoch {self.broker_epoch}; the active "
             f"controller is {self.leader_id}"
@@ -278,10 +288,12 @@ class Member:
         self.channels.wake_by(thread.core.requests)
         self.timers.call_at(self.now_ms(), self._begin_publishing)
 
-    def _forwarded(self, request: _native.Request) -> Coroutine[Any, Any, None] | None:
+    def _forwarded(
+        self, request: _native.Request, kind: type[messages.Message]
+    ) -> Coroutine[Any, Any, None] | None:
         if self._context is None or not self.engine.is_forwarded(request):
             return None
-        return self.engine.forward(self._context, request)
+        return self.engine.forward(self._context, request, kind)
 
     def on_failure(self, watcher: Callable[[str], None]) -> None:
         """`watcher(sentence)` is called when the broker cannot go on."""
@@ -328,18 +340,37 @@ class Member:
                 delay_ms = observer.on_failure()
             else:
                 delay_ms = observer.on_answer(answer)
-            if observer.is_caught_up and not self._is_beating:
-                self._is_beating = True
-                judge_cluster(observer.replay)
-                self._judge_directories()
-                self._beat()
-        except (ObserverError, LifecycleError, CorruptFileError, JoinError) as error:
+        except (ObserverError, CorruptFileError) as error:
             self._fail(error)
             return
         except KafkaliteError as error:
             # Bytes that were damaged on their way: they are asked for again.
             self._log.warning(f"an answer of the controllers cannot be read: {error}")
             delay_ms = observer.on_failure()
+        self._go_on(delay_ms)
+
+    def _go_on(self, delay_ms: int) -> None:
+        """Has what is committed added up, some at a time, and come into force; then the next
+        Fetch."""
+        observer = self.observer
+        if observer.has_more:
+            try:
+                observer.add_up()
+            except KafkaliteError as error:
+                self._fail(error)
+                return
+            # Others have their turn meanwhile: heartbeats above all.
+            self.timers.call_at(self.now_ms() + 1, partial(self._go_on, delay_ms))
+            return
+        if observer.is_caught_up and not self._is_beating:
+            self._is_beating = True
+            try:
+                judge_cluster(observer.replay)
+            except JoinError as error:
+                self._fail(error)
+                return
+            self._judge_directories()
+            self._beat()
         self._publish_if_due()
         self.timers.call_at(self.now_ms() + delay_ms, self._fetch)
 
@@ -358,8 +389,12 @@ class Member:
         if address is None:
             self._on_beat("no controller is known that is active")
             return
-        offset = self.observer.replay.offset if self._core is None else self.image.last_offset
-        message = self.lifecycle.ask(offset, self._offline_directories())
+        offset = self.observer.replay.offset if self._core is None else self._applied_offset
+        offline = self._offline_directories()
+        if len(offline) == len(self._directory_ids):
+            self._fail(StorageError("all log directories have failed"))
+            return
+        message = self.lifecycle.ask(offset, offline)
         is_new = self.lifecycle.state == NOT_REGISTERED
         version = REGISTRATION_VERSION if is_new else HEARTBEAT_VERSION
         self.channels.send("lifecycle", address, message, version, self._answer_ms, self._on_beat)
@@ -367,6 +402,9 @@ class Member:
     def _on_beat(self, answer: Any) -> None:
         lifecycle, now_ms = self.lifecycle, self.now_ms()
         was_fenced, state = lifecycle.is_fenced, lifecycle.state
+        told = self._silence.note(answer if isinstance(answer, str) else "", now_ms)
+        if told and state == RUNNING:
+            self._log.warning(told)
         try:
             if isinstance(answer, str):
                 delay_ms = lifecycle.on_failure(answer, now_ms)
@@ -432,7 +470,7 @@ class Member:
         ]
         try:
             if topics:
-                await self._show(topics, ())
+                await self._show(topics)
         except KafkaliteError as error:
             self._fail(error)
         self._is_publishing = False
@@ -441,15 +479,21 @@ class Member:
 
     def _publish_if_due(self) -> None:
         context = self._context
-        is_due = self.observer.replay.offset != self.image.last_offset
-        if context is not None and is_due and not self._is_publishing:
+        if context is not None and self._is_behind and not self._is_publishing:
             context.tasks.start(self._publish(context))
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whole batches are added up, and not in force yet."""
+        observer = self.observer
+        return observer.replay.offset != self.image.last_offset and not observer.has_more
 
     async def _publish(self, context: "Context") -> None:
         self._is_publishing = True
         try:
-            while self.observer.replay.offset != self.image.last_offset:
+            while self._is_behind:
                 await self._put_in_force(context, self._take_delta())
+                self._applied_offset = self.image.last_offset
                 self._wake_waiting()
         except KafkaliteError as error:
             self._fail(error)
@@ -469,16 +513,20 @@ class Member:
             return
         self._tell_unserved(delta.changed_topics)
         new = {each.name for each in delta.changed_topics if each.name not in delta.before.topics}
-        await self._show(delta.changed_topics, new | set(gone) & set(image.topics))
+        new |= set(gone) & set(image.topics)
+        with self.lock.changing(new, are_new=True):
+            for topics in slices(delta.changed_topics):
+                await self._show(topics)
+                # Heartbeats go out between two of them.
+                await context.tasks.yield_now()
         context.on_topics_changed(delta.changed_topics)
 
-    async def _show(self, topics: Sequence[TopicImage], new: Collection[str]) -> None:
+    async def _show(self, topics: Sequence[TopicImage]) -> None:
         """Has clients see topics, once the logs are made that they lack here."""
         states = self.publisher.states(self.image, topics)
-        with self.lock.changing(new, are_new=True):
-            placed = self._directories.placed(states, self.publisher.place)
-            await self.publisher.make_logs(placed)
-            self.publisher.publish_placed(placed)
+        placed = self._directories.placed(states, self.publisher.place)
+        await self.publisher.make_logs(placed)
+        self.publisher.publish_placed(placed)
         self._assign()
 
     def _assign(self) -> None:

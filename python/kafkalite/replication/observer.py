@@ -34,6 +34,8 @@ REQUEST_TIMEOUT_MS = 2_000
 """`controller.quorum.request.timeout.ms`"""
 RETRY_MS = 20
 """`controller.quorum.retry.backoff.ms`: between two servers that are asked who leads."""
+ADDED_AT_ONCE = 2_000
+"""Records that are added up in one step, which takes some ten milliseconds."""
 ELECTION_RETRY_MS = 100
 """While no leader is known by those who were asked."""
 
@@ -109,6 +111,8 @@ class Observer:
         """The server that the last request went to."""
         self._pending = list(observed.batches)
         """Not known to be committed."""
+        self._added = 0
+        """The records of the first of them that are added up."""
         self._copy = copy
         self._directory_id = directory_id
         self._download: _Download | None = None
@@ -178,7 +182,7 @@ class Observer:
             return 0
         self._append(partition.records or b"")
         self.high_watermark = max(self.high_watermark, partition.high_watermark)
-        self._commit()
+        self.add_up()
         return 0
 
     def _fetch(self) -> Any:
@@ -281,7 +285,7 @@ class Observer:
         replay.offset, replay.epoch = download.end_offset - 1, download.epoch
         self.replay = replay
         self.snapshots_loaded += 1
-        self._pending = []
+        self._pending, self._added = [], 0
         self._copy.start_at(bytes(download.content), download.end_offset, download.epoch)
 
     def _append(self, records: bytes) -> None:
@@ -300,9 +304,26 @@ class Observer:
             size_bytes = sum(each.size_bytes for each in batches)
             self._copy.append(records[:size_bytes], self.leader.epoch)
 
-    def _commit(self) -> None:
-        while self._pending and self._pending[0].last_offset < self.high_watermark:
-            self.replay.add(self._pending.pop(0))
+    @property
+    def has_more(self) -> bool:
+        """Records are committed that `add_up` has still to add up; what is added up may end within
+        a batch, and is not to come into force."""
+        return bool(self._pending) and self._pending[0].last_offset < self.high_watermark
+
+    def add_up(self) -> None:
+        """Adds up committed records, some thousands at most, so that a large change of the metadata
+        holds up nobody: `has_more` says whether to call it again. Raises CorruptFileError."""
+        left = ADDED_AT_ONCE
+        while left > 0 and self.has_more:
+            batch, start = self._pending[0], self._added
+            count = len(batch.records)
+            end = min(count, start + left)
+            self.replay.add_some(batch, start, end)
+            left -= max(1, end - start)
+            self._added = end
+            if end == count:
+                self._pending.pop(0)
+                self._added = 0
 
     def _truncate(self, epoch: int, end_offset: int) -> None:
         """Drops what the leader does not have: it ends `epoch` at this offset."""

@@ -58,6 +58,7 @@ def join(
         heartbeat_ms=config["broker.heartbeat.interval.ms"],
         session_ms=config["broker.session.timeout.ms"],
         registration_ms=config["initial.broker.registration.timeout.ms"],
+        directory_failure_ms=config["log.dir.failure.timeout.ms"],
     )
     member.join(stop_signals)
     return member
