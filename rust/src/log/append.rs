@@ -86,6 +86,30 @@ impl Log {
         })
     }
 
+    /// Appends what a leader has sent, as `append` does, as long as the role of this number is the
+    /// replica's (`begin_role`) and the log still ends at `fetch_offset`: both are looked at under the
+    /// append lock. Behind a request that fails the others fail with it.
+    ///
+    /// Errors, of each: `NotLeader` for another role, `UnexpectedAppendOffset` for another end.
+    pub fn append_as_follower(
+        &self,
+        requests: &mut [AppendRequest<'_>],
+        (role, fetch_offset): (u64, i64),
+        now_ms: i64,
+    ) -> Vec<Result<AppendInfo>> {
+        self.append_checked(requests, now_ms, |_| {
+            self.check_role(role)?;
+            let expected_offset = self.offsets().log_end_offset;
+            match expected_offset == fetch_offset {
+                true => Ok(()),
+                false => Err(Error::UnexpectedAppendOffset {
+                    expected_offset,
+                    found_offset: fetch_offset,
+                }),
+            }
+        })
+    }
+
     fn append_checked(
         &self,
         requests: &mut [AppendRequest<'_>],

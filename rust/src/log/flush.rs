@@ -146,9 +146,12 @@ impl Log {
         let moved = ends.advance_high_watermark(acks_fsync);
         ends.check_order();
         let high_watermark = ends.high_watermark.offset;
+        let has_transactions = ends.first_unstable_offset.is_some();
         drop(ends);
-        if moved {
+        if moved && has_transactions {
             self.settle_transactions(high_watermark);
+        }
+        if moved {
             self.notify();
         }
     }

@@ -35,6 +35,9 @@ pub struct Intervals {
     pub flush_check_ms: i64,
     /// `log.flush.offset.checkpoint.interval.ms`
     pub checkpoint_ms: i64,
+    /// `replica.high.watermark.checkpoint.interval.ms`; never where this node is the only replica of all
+    /// that it has, since the end of a log is its high watermark then
+    pub high_watermark_ms: i64,
     /// `producer.id.expiration.check.interval.ms`
     pub producer_check_ms: i64,
 }
@@ -46,6 +49,7 @@ impl Default for Intervals {
             first_retention_check_ms: 30_000,
             flush_check_ms: i64::MAX,
             checkpoint_ms: 60_000,
+            high_watermark_ms: i64::MAX,
             producer_check_ms: 600_000,
         }
     }
@@ -56,6 +60,7 @@ enum Chore {
     Retention,
     Flush,
     Checkpoint,
+    HighWatermark,
     Producers,
 }
 
@@ -82,6 +87,7 @@ impl Housekeeper {
             (Chore::Retention, intervals.retention_check_ms),
             (Chore::Flush, intervals.flush_check_ms),
             (Chore::Checkpoint, intervals.checkpoint_ms),
+            (Chore::HighWatermark, intervals.high_watermark_ms),
             (Chore::Producers, intervals.producer_check_ms),
         ];
         let mut due = chores.map(|(chore, every_ms)| (chore, Deadline::after(every_ms, now_ms)));
@@ -134,6 +140,10 @@ impl Housekeeper {
             let written = or_error(directory.path(), || directory.write_checkpoints());
             return self.tell(written);
         }
+        if chore == Chore::HighWatermark {
+            let write = || directory.write_high_watermarks();
+            return self.tell(or_error(directory.path(), write));
+        }
         let logs = directory.logs();
         if chore == Chore::Flush {
             // Another log may get the directory of one that is gone.
@@ -163,7 +173,7 @@ impl Housekeeper {
                 log.expire_producers(now_ms);
                 Ok(())
             }
-            Chore::Checkpoint => Ok(()),
+            Chore::Checkpoint | Chore::HighWatermark => Ok(()),
         }
     }
 

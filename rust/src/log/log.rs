@@ -58,6 +58,8 @@ pub struct Log {
     /// The epoch in which this replica leads; -1 where it does not. Its first record brings it into
     /// `epochs` and the file.
     pub(super) leading_epoch: AtomicI32,
+    /// How many roles the replica has had (`begin_role`).
+    pub(super) role_count: AtomicU64,
     /// The append lock.
     pub(super) appender: Mutex<Appender>,
     /// Transactions of which the coordinator is asked.
@@ -262,6 +264,28 @@ impl Log {
     pub fn lead(&self, epoch: i32) {
         let before = self.leading_epoch.swap(epoch, Ordering::AcqRel);
         assert!(epoch == -1 || epoch >= before, "{before} → {epoch}");
+    }
+
+    /// The replica plays another role from here on, or the same in another leader epoch. Returns the
+    /// number of the role: what a follower brings is taken while that is the last one (`check_role`).
+    pub fn begin_role(&self) -> u64 {
+        self.role_count.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Errors: `NotLeader` where another role has begun since `role`.
+    pub fn check_role(&self, role: u64) -> Result<()> {
+        match self.role_count.load(Ordering::Acquire) == role {
+            true => Ok(()),
+            false => Err(Error::NotLeader {
+                topic: self.topic.to_string(),
+                partition: self.partition,
+            }),
+        }
+    }
+
+    /// The largest epoch of which the log has noted a start; of a follower that of its last batch.
+    pub fn latest_epoch(&self) -> Option<i32> {
+        self.epochs.read().latest_epoch()
     }
 
     /// A copy of the producer state, for DescribeProducers and tests.

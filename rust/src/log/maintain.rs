@@ -21,11 +21,22 @@ use super::state::snapshots;
 
 impl Log {
     /// Cuts everything from `offset` on (a follower that has diverged). `Ok(false)`: nothing was
-    /// there. A batch that straddles the offset goes whole. Readers of what is cut read on. Of a log that
-    /// may be compacted `compact::checkpoints::truncate` must be called.
+    /// there. A batch that straddles the offset goes whole. Readers of what is cut read on. Epochs that
+    /// begin there are forgotten, also one that has no record. Of a log that may be compacted
+    /// `cleaner_checkpoint::truncate` must be called.
     ///
     /// Errors: a failed cut takes the log directory offline.
     pub fn truncate_to(&self, offset: i64, now_ms: i64) -> Result<bool> {
+        self.truncate_checked(offset, now_ms, || Ok(()))
+    }
+
+    /// As `truncate_to`, if `check` agrees under the append lock. Errors: its own, too.
+    pub fn truncate_checked(
+        &self,
+        offset: i64,
+        now_ms: i64,
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<bool> {
         if offset < 0 {
             return Err(Error::InvalidArgument(format!(
                 "cannot truncate to offset {offset}"
@@ -34,7 +45,9 @@ impl Log {
         let flushing = self.flushing.lock();
         let mut appender = self.appender.lock();
         self.check_writable()?;
+        check()?;
         if offset >= self.ends.read().log_end.offset {
+            self.truncate_epochs(|epochs| epochs.truncate_from_end(offset))?;
             return Ok(false);
         }
         let first = self.segments.read().first().map(|one| one.base_offset());
@@ -50,11 +63,23 @@ impl Log {
             .map(|()| true)
     }
 
-    /// Removes all records; the log is empty and goes on at `offset`.
+    /// Removes all records; the log is empty and goes on at `offset`. Of a log that may be compacted
+    /// `cleaner_checkpoint::start_anew` must be called.
     pub fn truncate_fully_and_start_at(&self, offset: i64, now_ms: i64) -> Result<()> {
+        self.restart_checked(offset, now_ms, || Ok(()))
+    }
+
+    /// As `truncate_fully_and_start_at`, if `check` agrees under the append lock. Errors: its own, too.
+    pub fn restart_checked(
+        &self,
+        offset: i64,
+        now_ms: i64,
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let flushing = self.flushing.lock();
         let mut appender = self.appender.lock();
         self.check_writable()?;
+        check()?;
         let result = self.restart_at(&mut appender, offset, now_ms);
         drop((appender, flushing));
         self.notify();

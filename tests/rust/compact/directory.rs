@@ -139,7 +139,9 @@ fn what_is_appended_after_a_cut_is_dirty_again() {
     let (mut cleaner, stop) = (Cleaner::new(MAP_BYTES, 0.9), AtomicBool::new(false));
     let mut clean = || cleaner.clean_dirtiest(&directory, NOW_MS, &stop).unwrap();
     assert_eq!(clean().unwrap().end_offset, 4);
-    assert!(cleaner_checkpoint::truncate(&directory, &partition.log, 1, NOW_MS).unwrap());
+    assert!(
+        cleaner_checkpoint::truncate(&directory, &partition.log, 1, NOW_MS, || Ok(())).unwrap()
+    );
     for number in 0..6 {
         partition.roll();
         partition.send(&[("b", Some(&number.to_string()))]);
@@ -147,7 +149,9 @@ fn what_is_appended_after_a_cut_is_dirty_again() {
     assert_eq!(clean().unwrap().first_dirty_offset, 1);
     assert_eq!(partition.records(), ["5 b=4", "6 b=5"]);
     // A cut above it changes nothing.
-    assert!(!cleaner_checkpoint::truncate(&directory, &partition.log, 500, NOW_MS).unwrap());
+    assert!(
+        !cleaner_checkpoint::truncate(&directory, &partition.log, 500, NOW_MS, || Ok(())).unwrap()
+    );
     let checkpoint = cleaner_checkpoint::read(&directory).unwrap();
     assert_eq!(
         cleaner_checkpoint::get(&checkpoint, &partition.log),
@@ -163,7 +167,9 @@ fn a_round_that_ends_after_a_cut_notes_nothing() {
     let mut partition = dirty_log(&directory, "t", 0, 4);
     let truncations = partition.log.truncations();
     cleaner_checkpoint::set(&directory, &partition.log, 2, truncations).unwrap();
-    assert!(cleaner_checkpoint::truncate(&directory, &partition.log, 1, NOW_MS).unwrap());
+    assert!(
+        cleaner_checkpoint::truncate(&directory, &partition.log, 1, NOW_MS, || Ok(())).unwrap()
+    );
     for number in 0..6 {
         partition.roll();
         partition.send(&[("b", Some(&number.to_string()))]);

@@ -41,15 +41,45 @@ pub fn set(directory: &LogDirectory, log: &Log, offset: i64, truncations: u64) -
     checkpoint.write(directory.storage(), &path_of(directory))
 }
 
-/// Cuts `log` at `offset` (`Log::truncate_to`): what is appended there from then on is dirty. Else a
+/// Cuts `log` at `offset` (`Log::truncate_checked`): what is appended there from then on is dirty. Else a
 /// tombstone of it could go before the cleaner has met the record that it deletes.
-pub fn truncate(directory: &LogDirectory, log: &Log, offset: i64, now_ms: i64) -> Result<bool> {
+pub fn truncate(
+    directory: &LogDirectory,
+    log: &Log,
+    offset: i64,
+    now_ms: i64,
+    check: impl FnOnce() -> Result<()>,
+) -> Result<bool> {
+    lowering(directory, log, offset, || {
+        log.truncate_checked(offset, now_ms, check)
+    })
+}
+
+/// As `truncate`, for `Log::restart_checked`.
+pub fn start_anew(
+    directory: &LogDirectory,
+    log: &Log,
+    offset: i64,
+    now_ms: i64,
+    check: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    lowering(directory, log, offset, || {
+        log.restart_checked(offset, now_ms, check)
+    })
+}
+
+fn lowering<T>(
+    directory: &LogDirectory,
+    log: &Log,
+    offset: i64,
+    cut: impl FnOnce() -> Result<T>,
+) -> Result<T> {
     // Before, since the process may be killed in between, and after, since a round of the cleaner may
     // have ended meanwhile.
     lower(directory, log, offset)?;
-    let is_cut = log.truncate_to(offset, now_ms)?;
+    let cut = cut()?;
     lower(directory, log, offset)?;
-    Ok(is_cut)
+    Ok(cut)
 }
 
 fn lower(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {

@@ -27,6 +27,29 @@ impl LogDirectory {
         moved
     }
 
+    /// Writes how far each log is committed (`replica.high.watermark.checkpoint.interval.ms`), unless the file
+    /// says so: a follower that starts again has no other witness of it than its leader.
+    pub fn write_high_watermarks(&self) -> Result<()> {
+        self.health.check()?;
+        let _checkpointing = self.checkpointing.lock();
+        let offsets = self.logs().into_iter().map(|log| {
+            let key = TopicPartition {
+                topic: log.topic().to_owned(),
+                partition: log.partition(),
+            };
+            (key, log.high_watermark())
+        });
+        let now = OffsetCheckpoint {
+            offsets: offsets.collect(),
+        };
+        let path = self.path.join(names::HIGH_WATERMARK_CHECKPOINT);
+        let known = OffsetCheckpoint::read(self.storage(), &path);
+        match known.is_ok_and(|known| known == now) {
+            true => Ok(()),
+            false => now.write(self.storage(), &path),
+        }
+    }
+
     pub(super) fn write_checkpoint_files(&self) -> Result<()> {
         let _checkpointing = self.checkpointing.lock();
         // Before the look at the logs: none of these is among them, nor made anew while the lock is held.

@@ -41,6 +41,9 @@ struct Shared {
     /// `None`: files are synced one by one.
     file_system: Option<Box<dyn StorageFileSystem>>,
     thread_count: usize,
+    /// Held from a sync of the file system until all that came of it is known: a failed write is told
+    /// once, to one of those who sync at the same time.
+    syncing: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -85,6 +88,7 @@ impl Flusher {
             wake: Condvar::new(),
             file_system,
             thread_count: thread_count.max(1),
+            syncing: Mutex::new(()),
         });
         let threads = (0..thread_count.max(1))
             .map(|number| {
@@ -110,6 +114,17 @@ impl Flusher {
     /// Flushes `log` on the caller's thread.
     pub fn flush_here(&self, log: &Arc<Log>) {
         self.shared.flush_one(log);
+    }
+
+    /// Flushes logs on the caller's thread, together if they are many.
+    pub fn flush_all_here(&self, logs: &[Arc<Log>]) {
+        let is_worth_it = logs.len() >= SYNC_FILE_SYSTEM_LOGS_MIN;
+        match &self.shared.file_system {
+            Some(file_system) if is_worth_it && self.shared.may_sync_file_system() => {
+                self.shared.flush_many(logs, &**file_system);
+            }
+            _ => logs.iter().for_each(|log| self.shared.flush_one(log)),
+        }
     }
 
     /// True if the time that flushes have lately taken is known and short.
@@ -151,10 +166,8 @@ fn run(shared: &Shared) {
                 shared.flush_one(&log);
             }
             Due::Many(logs, file_system) => {
-                let started = Instant::now();
                 logs.iter().for_each(take_off);
-                flush_together(&logs, file_system);
-                shared.note_shared_flush(logs.len() as u32, started.elapsed());
+                shared.flush_many(&logs, file_system);
             }
         }
     }
@@ -218,6 +231,19 @@ impl Shared {
             // A failure has taken the directory offline, and the observer is told of that.
             Ok(()) | Err(_) => self.note_flush(started.elapsed()),
         }
+    }
+
+    fn flush_many(&self, logs: &[Arc<Log>], file_system: &dyn StorageFileSystem) {
+        let _syncing = self.syncing.lock();
+        let started = Instant::now();
+        flush_together(logs, file_system);
+        self.note_shared_flush(logs.len() as u32, started.elapsed());
+    }
+
+    /// A sync of the whole file system has not lately been slower than the files one by one.
+    fn may_sync_file_system(&self) -> bool {
+        let rest_until = self.queue.lock().rest_until;
+        rest_until.is_none_or(|until| until <= Instant::now())
     }
 
     fn note_flush(&self, took: Duration) {

@@ -292,6 +292,11 @@ impl LogDirectory {
         self.flusher.flush_here(log);
     }
 
+    /// Flushes logs of this directory on this thread, by one sync of the file system where they are many.
+    pub fn flush_all_here(&self, logs: &[Arc<Log>]) {
+        self.flusher.flush_all_here(logs);
+    }
+
     pub fn flush_totals(&self) -> FlushTotals {
         self.flusher.totals()
     }

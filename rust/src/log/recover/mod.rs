@@ -386,6 +386,7 @@ impl Loader<'_> {
             ends: RwLock::new(ends),
             epochs: RwLock::new(epochs),
             leading_epoch: AtomicI32::new(-1),
+            role_count: AtomicU64::new(0),
             appender: Mutex::new(Appender {
                 producers,
                 snapshots,
