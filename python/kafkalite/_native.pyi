@@ -372,11 +372,13 @@ class BrokerCore:
         *,
         names: Sequence[str],
         limits: _ConnectionLimits,
+        registration: tuple[int, int] | None = None,
     ) -> None:
         """Serves clients from now on. `listeners` are descriptors of listening sockets, given away;
         `control_keys` (key, lowest advertised, lowest, highest, first flexible version) of the keys
         that Python answers; `names` those of the listeners, `limits` those of their
-        connections."""
+        connections. A broker among others gives its `registration`: its broker epoch and the place
+        of its inter-broker listener, by which its replicas follow their leaders."""
 
     def set_connection_limits(self, limits: _ConnectionLimits) -> None:
         """Limits of connections from now on. Those that wait for room are looked at again; while

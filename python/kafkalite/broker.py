@@ -35,6 +35,7 @@ from kafkalite.listeners import (
     client_listeners,
     connection_limits,
     metrics_listener,
+    place_between_brokers,
     socket_buffers,
 )
 from kafkalite.metadata import solo
@@ -152,7 +153,7 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     gc.freeze()  # what has been imported and loaded is never looked through
     gc.set_threshold(YOUNG_OBJECTS_MAX)
     gc.enable()
-    _start_core(core, config, handlers, listening)
+    _start_core(core, config, handlers, listening, metadata)
     obey = partial(_obey_changes, core, config, listening.names, log)
     obey()
     metadata.publisher.on_broker_configs(obey)
@@ -213,8 +214,10 @@ def _start_core(
     config: Config,
     handlers: Mapping[int, Handler],
     listening: _Listening,
+    metadata: Metadata,
 ) -> None:
-    """Has clients served: by Rust at once, by Python when the control thread runs."""
+    """Has clients served: by Rust at once, by Python when the control thread runs. A broker among
+    others follows their leaders from now on."""
     for each in listening.sockets:
         each.listen(config["socket.listen.backlog.size"])
     control_keys = [
@@ -222,11 +225,13 @@ def _start_core(
         for each in handlers.values()
         if each.key not in core.native_keys()
     ]
+    between = place_between_brokers(config, listening.names)
     core.start(
         [each.detach() for each in listening.sockets],
         control_keys,
         names=listening.names,
         limits=listening.limits,
+        registration=None if config.is_controller else (metadata.broker_epoch, between),
     )
 
 

@@ -67,6 +67,12 @@ def between_brokers(config: Config) -> str:
     return (name or config["security.inter.broker.protocol"]).upper()
 
 
+def place_between_brokers(config: Config, names: Sequence[str]) -> int:
+    """The place of that listener among these; the first where there is none of its name."""
+    name = between_brokers(config)
+    return names.index(name) if name in names else 0
+
+
 def arrow_listener(config: Config) -> Endpoint | None:
     """`kafkalite.arrow.listener`, if there is one."""
     endpoint = _listener_beside(config, "kafkalite.arrow.listener", "ARROW")

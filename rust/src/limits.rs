@@ -484,3 +484,19 @@ const _: () = {
     assert!(ARROW_ACCEPT_RETRY_MS < ARROW_LINGER_MS);
     assert!(VALUE_QUOTED_BYTES_MAX < TOPIC_NAME_BYTES_MAX);
 };
+
+/// How often a follower looks at all its partitions, milliseconds: between two looks at those alone that an
+/// answer has named. What it finds is that retention has moved a log start.
+pub const FOLLOWER_SWEEP_MS: i64 = 500;
+
+/// Bytes of a leader's answer beyond `replica.fetch.response.max.bytes`, bytes: its first batch comes whole,
+/// and may be as large as a batch can be. A larger answer closes the connection.
+pub const FOLLOWER_ANSWER_EXCESS_BYTES: usize = BATCH_BYTES_MAX + (1 << 20);
+
+/// The buffer that a fetcher keeps for answers is no larger than twice what it asks for, and so many bytes.
+pub const FOLLOWER_BUFFER_KEPT_BYTES: usize = 1 << 20;
+
+/// How long a fetcher without a partition waits for one before its thread ends, and how long a stop waits for
+/// the threads of all of them, whose connections it has shut.
+pub const FETCHER_LINGER: Duration = Duration::from_secs(10);
+pub const FETCHER_STOP_WAIT: Duration = Duration::from_secs(5);

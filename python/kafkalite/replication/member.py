@@ -576,22 +576,21 @@ class Member:
         return partition
 
     def _tell_unserved(self, topics: Collection[TopicImage]) -> None:
-        """Has the log say which partitions this broker should replicate, which it cannot yet."""
+        """Has the log say which partitions this broker should lead, which it cannot yet."""
         found = [
             (topic, partition.index)
             for topic in topics
             for partition in topic.partitions
-            if self.node_id in partition.replicas
-            and len(partition.replicas) > 1
+            if self._as_served(partition) is not partition
             and (topic.id, partition.index) not in self._told_unserved
         ]
         for topic, index in found[:NAMED_MAX]:
             self._log.error(
-                f"{topic.name}-{index} has several replicas: this broker does not follow other "
-                "leaders yet, and does not lead while others are in sync"
+                f"{topic.name}-{index} has several replicas: this broker follows other leaders, "
+                "and does not lead yet while others are in sync"
             )
         if len(found) > NAMED_MAX:
-            self._log.error(f"and {len(found) - NAMED_MAX} more partitions have several replicas")
+            self._log.error(f"and {len(found) - NAMED_MAX} more partitions are not led")
         self._told_unserved.update((topic.id, index) for topic, index in found)
 
 

@@ -16,6 +16,7 @@ use crate::net::mailbox::{Mailboxes, Message};
 use crate::net::memory::Memory;
 use crate::net::memory::budget::{ReceiveBudget, memory_bytes};
 use crate::net::reactor::Reactor;
+use crate::net::replication::Fetchers;
 use crate::net::request_context::{ApiKeys, RequestContext};
 use crate::net::settings::Settings;
 use crate::net::shared::Shared;
@@ -25,6 +26,8 @@ use crate::node::{Node, random_u64};
 
 pub struct BrokerCore {
     pub shared: Arc<Shared>,
+    /// `None`: the node is alone.
+    fetchers: Option<Arc<Fetchers>>,
     threads: Arc<Threads>,
 }
 
@@ -50,6 +53,7 @@ impl BrokerCore {
             }
         };
         let limits = settings.connections.clone();
+        let replication = settings.replication.clone();
         let shared = Arc::new(Shared {
             context: Arc::new(RequestContext {
                 settings,
@@ -64,12 +68,16 @@ impl BrokerCore {
             counts: Counts::default(),
             started: Instant::now(),
         });
-        let core = BrokerCore {
+        let mut core = BrokerCore {
             threads: Threads::new(shared.control().clone()),
+            fetchers: None,
             shared,
         };
         let failed = Error::io("start a network thread", std::path::Path::new("/proc/self"));
         core.spawn(listeners).map_err(failed)?;
+        let control = core.shared.control();
+        let start = |settings| Fetchers::start(settings, &core.shared.node, control.clone());
+        core.fetchers = replication.map(start);
         Ok(core)
     }
 
@@ -115,6 +123,9 @@ impl BrokerCore {
         let timeout = Duration::from_millis(STOP_WAIT_MS + STOP_WAIT_MS / 4);
         let deadline = Instant::now() + timeout;
         let storage = &self.shared.storage;
+        if let Some(fetchers) = &self.fetchers {
+            fetchers.stop();
+        }
         self.threads.stop(timeout, || storage.end_watchdog());
         // Nobody else would delete the logs of a topic that is gone from the metadata.
         storage.wait_for_changes(deadline);
@@ -189,6 +200,7 @@ mod tests {
             auto_create_topics: false,
             intervals: Intervals::default(),
             cleaner: CleanerSettings::default(),
+            replication: None,
         };
         let mailboxes = Mailboxes::new(1).expect("an eventfd");
         let claimed = claimed.expect("an empty directory");

@@ -12,15 +12,17 @@
 //!                 request that takes long to be read      storage_io/   who makes them, and where
 //! admission/    how many connections, and how soon      memory/   how much memory they take
 //! control/      the queue to Python, and what Python asks of logs
-//! outbound      connections of the broker's own, to controllers
+//! connection    one that the broker has opened itself
+//! outbound      requests to controllers      replication/   partitions fetched from the brokers that lead them
 //! disconnect    why a connection is ended, and what the log says of it
 //! ```
 //!
-//! Imports point one way: `poller → storage_io, memory → control → outbound, session, outbox → transport → storage_call →
+//! Imports point one way: `poller → storage_io, memory → control → connection → outbound, replication, session, outbox → transport → storage_call →
 //! mailbox → shared → reactor → threads → broker_core`.
 
 pub mod admission;
 pub mod broker_core;
+pub mod connection;
 pub mod control;
 pub mod counts;
 mod disconnect;
@@ -30,6 +32,7 @@ pub mod outbound;
 pub mod outbox;
 pub mod poller;
 mod reactor;
+pub mod replication;
 mod request_context;
 pub mod session;
 pub mod settings;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
+use crate::net::replication::ReplicationSettings;
 
 /// Settings of the broker core; the names of Kafka's keys are in `python/kafkalite/config/`.
 #[derive(Clone, Debug)]
@@ -33,4 +34,6 @@ pub struct Settings {
     /// How often the logs are looked after.
     pub intervals: Intervals,
     pub cleaner: CleanerSettings,
+    /// `None`: there are no other brokers.
+    pub replication: Option<ReplicationSettings>,
 }

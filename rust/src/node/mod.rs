@@ -12,7 +12,7 @@ mod house;
 mod publish;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -24,6 +24,7 @@ use crate::image::{Broker, Features, Image, Permits};
 use crate::log::directory::LogDirectory;
 use crate::log::directory::directories::LogDirectories;
 use crate::log::housekeeper::{CleanerSettings, HousekeeperThread};
+use crate::replica::follower::Followers;
 use crate::replica::park::Wake;
 use crate::uuid::Uuid;
 
@@ -57,6 +58,8 @@ pub struct Node {
     /// One change of the image at a time.
     changing: Mutex<()>,
     waker: Arc<dyn Wake>,
+    /// Who has this node's replicas follow their leaders.
+    followers: OnceLock<Arc<dyn Followers>>,
 }
 
 impl Node {
@@ -90,6 +93,7 @@ impl Node {
             image: RwLock::new(Arc::new(Image::new(&options.cluster_id, options.node_id))),
             changing: Mutex::new(()),
             waker,
+            followers: OnceLock::new(),
         };
         for (directory, wanted) in node.missing_logs(topics) {
             lost.extend(
@@ -173,6 +177,9 @@ impl Node {
         let mut next = (*self.image()).clone();
         next.set_brokers(brokers);
         *self.image.write() = Arc::new(next);
+        if let Some(followers) = self.followers.get() {
+            followers.brokers_changed();
+        }
     }
 
     /// Where `count` new partitions go, not into a directory that `is_avoided` while there are others.

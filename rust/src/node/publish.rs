@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use super::Node;
 use crate::error::{Error, Result};
-use crate::image::{PartitionRegistration, Topic};
+use crate::image::{NO_LEADER, PartitionRegistration, Topic};
 use crate::log::config::LogConfig;
 use crate::log::directory::{LogDirectory, NewLog};
+use crate::replica::follower::{Assignment, Followers};
 use crate::replica::park::{StopReason, Waiters};
 use crate::replica::{HostedPartition, Partition, Role};
 use crate::uuid::Uuid;
@@ -81,7 +82,34 @@ impl Node {
         for (topic, older) in &replaced {
             transfer_waiters(topic, older, &mut gone);
         }
+        if let Some(followers) = self.followers.get() {
+            let mut following = Following::default();
+            for topic in &deleted {
+                following.remove_all(topic);
+            }
+            for plan in delta.changed {
+                let topic = self.image().topic(&plan.name).cloned();
+                let older = replaced.iter().find(|(_, older)| *older.name == *plan.name);
+                if let Some(topic) = topic {
+                    following.change(&topic, older.map(|(_, older)| &**older));
+                }
+            }
+            followers.assign(following.assigned, following.removed);
+        }
         Ok(gone.0)
+    }
+
+    /// From now on this node's replicas follow their leaders by `followers`, those that there are as well as those
+    /// to come. Once.
+    pub fn set_followers(&self, followers: Arc<dyn Followers>) {
+        let _changing = self.changing.lock();
+        let mut following = Following::default();
+        for topic in self.image().topics() {
+            following.change(topic, None);
+        }
+        followers.assign(following.assigned, following.removed);
+        let is_first = self.followers.set(followers).is_ok();
+        assert!(is_first, "a node has one set of fetchers");
     }
 
     /// Gives the logs of a topic another configuration.
@@ -181,6 +209,47 @@ impl Node {
             Some((directory.clone(), wanted))
         });
         by_directory.collect()
+    }
+}
+
+/// Whom this node's replicas follow from now on.
+#[derive(Default)]
+struct Following {
+    assigned: Vec<Assignment>,
+    removed: Vec<(Uuid, i32)>,
+}
+
+impl Following {
+    fn remove_all(&mut self, topic: &Topic) {
+        let indexes = topic.replicas().map(|replica| replica.index);
+        self.removed.extend(indexes.map(|index| (topic.id, index)));
+    }
+
+    /// Replicas that are as they were in `older` go on as they do.
+    fn change(&mut self, topic: &Topic, older: Option<&Topic>) {
+        for (index, (part, registration)) in
+            (0_i32..).zip(topic.hosted().iter().zip(topic.partitions()))
+        {
+            let before = older.and_then(|older| older.replica(index));
+            let Some(replica) = part.replica() else {
+                if before.is_some() {
+                    self.removed.push((topic.id, index));
+                }
+                continue;
+            };
+            if before.is_some_and(|before| Arc::ptr_eq(before, replica)) {
+                continue;
+            }
+            if replica.role == Role::Follower && registration.leader_id != NO_LEADER {
+                self.assigned.push(Assignment {
+                    topic_id: topic.id,
+                    partition: replica.clone(),
+                    leader_id: registration.leader_id,
+                });
+            } else {
+                self.removed.push((topic.id, index));
+            }
+        }
     }
 }
 

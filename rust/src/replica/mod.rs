@@ -12,6 +12,7 @@
 //! NOT_LEADER_OR_FOLLOWER where it does not. They are found by topic and index: each topic of the image
 //! holds its own (`Topic::leader`), so that a request looks up its topic and nothing else.
 
+pub mod follower;
 pub mod park;
 mod partition;
 

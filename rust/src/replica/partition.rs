@@ -23,6 +23,8 @@ pub struct Partition {
     pub index: i32,
     pub role: Role,
     pub leader_epoch: i32,
+    /// That of the log for this role in this epoch (`Log::begin_role`).
+    pub(super) role_number: u64,
     pub log: Arc<Log>,
     pub waiters: Arc<Waiters>,
     /// Where the log lies.
@@ -68,14 +70,20 @@ impl Partition {
             None => Arc::new(new_waiters()),
         };
         log.set_observer(waiters.clone());
+        let role_number = log.begin_role();
         log.lead(match role {
             Role::Leader => leader_epoch,
             Role::Follower => NO_EPOCH,
         });
+        if role == Role::Follower {
+            // What it appends is not committed by that: its leader says how far that is.
+            log.set_replicated_offset(log.high_watermark());
+        }
         Partition {
             index: log.partition(),
             role,
             leader_epoch,
+            role_number,
             log,
             waiters,
             directory,
@@ -83,10 +91,13 @@ impl Partition {
     }
 
     /// Bounds the high watermark by the in-sync replicas of the metadata. A leader that is the only one of
-    /// them commits what it has by itself; beside others nothing more is committed until they have it, and
-    /// a follower is told by its leader.
+    /// them commits what it has by itself; beside others nothing more is committed until they have it. A
+    /// follower is told by its leader, and by nobody else.
     pub fn set_in_sync_replicas(&self, node_id: i32, in_sync_replicas: &[i32]) {
-        let is_alone = self.role == Role::Leader && in_sync_replicas == [node_id];
+        if self.role == Role::Follower {
+            return;
+        }
+        let is_alone = in_sync_replicas == [node_id];
         let replicated_offset = match is_alone {
             true => i64::MAX,
             false => self.log.high_watermark(),

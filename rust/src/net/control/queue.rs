@@ -179,6 +179,12 @@ impl ControlQueue {
         self.has_frames.notify_one();
     }
 
+    /// Has Python log something that may be for an operator to look at.
+    pub fn warn(&self, sentence: String) {
+        self.queue.lock().notices.warnings.push(sentence);
+        self.has_frames.notify_one();
+    }
+
     /// Has Python log why records could not be stored, unless it did so a moment ago.
     pub fn storage_notice(&self, error: &Error, now_ms: u64) {
         let mut queue = self.queue.lock();

@@ -35,9 +35,11 @@ use claim::ClaimedDirectories;
 use figures::Figures;
 use log_calls::Logs;
 use requests::Requests;
-use settings::{GivenCleaner, GivenLimits, settings_of};
+use settings::{GivenCleaner, GivenLimits, replication_of, settings_of};
 use state::BrokerState;
 use topics::{GivenTopic, Topics, topic_plans};
+
+const HIGH_WATERMARK_INTERVAL: &str = "replica.high.watermark.checkpoint.interval.ms";
 
 /// One node: its log directories, and from `start` to `stop` its network threads.
 #[pyclass(frozen, name = "BrokerCore", module = "kafkalite._native")]
@@ -57,6 +59,8 @@ pub struct PyBrokerCore {
     lost: Vec<LostRecords>,
     moved: Vec<Moved>,
     settings: Settings,
+    /// Those of the configuration's integers and flags.
+    numbers: HashMap<String, i64>,
 }
 
 #[pymethods]
@@ -71,7 +75,8 @@ impl PyBrokerCore {
         settings: HashMap<String, i64>,
         cleaner: GivenCleaner,
     ) -> PyResult<PyBrokerCore> {
-        let settings = settings_of(&settings, cleaner.into());
+        let numbers = settings;
+        let settings = settings_of(&numbers, cleaner.into());
         let (settings, loaded, mailboxes) = enter(py, || {
             let settings = settings?;
             let mailboxes = Mailboxes::new(settings.network_threads)
@@ -100,6 +105,7 @@ impl PyBrokerCore {
             lost,
             moved,
             settings,
+            numbers,
         })
     }
 
@@ -135,8 +141,9 @@ impl PyBrokerCore {
     /// `listeners` are descriptors of listening sockets, which this takes over; `endpoints` what
     /// clients of each are told; `control_keys` (key, advertised lowest, lowest, highest, first
     /// flexible version) of the keys that Python answers; `names` those of the listeners, and `limits`
-    /// those of their connections.
-    #[pyo3(signature = (listeners, control_keys, *, names, limits))]
+    /// those of their connections. A broker among others gives its `registration`, which is its broker epoch and
+    /// the place of its inter-broker listener: from now on its replicas follow their leaders.
+    #[pyo3(signature = (listeners, control_keys, *, names, limits, registration=None))]
     fn start(
         &self,
         py: Python<'_>,
@@ -144,8 +151,15 @@ impl PyBrokerCore {
         control_keys: Vec<(i16, i16, i16, i16, i16)>,
         names: Vec<String>,
         limits: GivenLimits,
+        registration: Option<(i64, usize)>,
     ) -> PyResult<()> {
         let mut settings = self.settings.clone();
+        let node_id = self.broker.node.node_id();
+        if let Some(registration) = registration {
+            settings.replication = Some(replication_of(&self.numbers, node_id, registration));
+            let every_ms = self.numbers.get(HIGH_WATERMARK_INTERVAL).copied();
+            settings.intervals.high_watermark_ms = every_ms.unwrap_or(i64::MAX);
+        }
         settings.listener_names = names.iter().map(|name| name.as_str().into()).collect();
         settings.connections = ConnectionLimits {
             windows: settings.connections.windows,

@@ -11,7 +11,9 @@ use crate::limits::{ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
 use crate::net::admission::rate::Windows;
+use crate::net::replication::ReplicationSettings;
 use crate::net::settings::Settings;
+use crate::replica::follower::FollowerSettings;
 
 /// The settings of a broker's integers and flags, by their keys.
 pub fn settings_of(given: &HashMap<String, i64>, cleaner: CleanerSettings) -> Result<Settings> {
@@ -56,10 +58,42 @@ pub fn settings_of(given: &HashMap<String, i64>, cleaner: CleanerSettings) -> Re
             first_retention_check_ms: setting("log.initial.task.delay.ms")?,
             flush_check_ms: setting("log.flush.scheduler.interval.ms")?,
             checkpoint_ms: setting("log.flush.offset.checkpoint.interval.ms")?,
+            high_watermark_ms: i64::MAX,
             producer_check_ms: setting("producer.id.expiration.check.interval.ms")?,
         },
         cleaner,
+        replication: None,
     })
+}
+
+/// How the partitions of a node that is a broker among others are replicated: by the settings of its integers,
+/// the epoch of its registration, and the place of its inter-broker listener.
+pub fn replication_of(
+    given: &HashMap<String, i64>,
+    node_id: i32,
+    (broker_epoch, listener): (i64, usize),
+) -> ReplicationSettings {
+    let number = |key: &str, default: i32| {
+        let value = given.get(key).copied().unwrap_or(i64::from(default));
+        i32::try_from(value.max(0)).unwrap_or(i32::MAX)
+    };
+    let unsigned = |key: &str, default: i32| usize::try_from(number(key, default)).unwrap_or(0);
+    let follower = FollowerSettings {
+        node_id,
+        broker_epoch,
+        max_wait_ms: number("replica.fetch.wait.max.ms", 500),
+        min_bytes: number("replica.fetch.min.bytes", 1),
+        response_bytes_max: number("replica.fetch.response.max.bytes", 10 << 20),
+        partition_bytes_max: number("replica.fetch.max.bytes", 1 << 20),
+        backoff_ms: i64::from(number("replica.fetch.backoff.ms", 1_000)),
+    };
+    let timeout_ms = unsigned("replica.socket.timeout.ms", 30_000).max(1);
+    ReplicationSettings {
+        follower,
+        fetchers: unsigned("num.replica.fetchers", 1).max(1),
+        socket_timeout: Duration::from_millis(timeout_ms as u64),
+        listener,
+    }
 }
 
 /// `kafkalite.listeners.ConnectionLimits`.

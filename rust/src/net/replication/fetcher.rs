@@ -1,0 +1,213 @@
+//! One thread that replicates from one leader: it carries the bytes between the leader and a
+//! `FollowerSession`, and has what was appended flushed before it asks for more.
+
+use std::io::{Error as IoError, ErrorKind, Result as IoResult};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::inbox::{Change, Inbox};
+use crate::clock::wall_ms;
+use crate::limits::{FETCHER_LINGER, FOLLOWER_ANSWER_EXCESS_BYTES, FOLLOWER_BUFFER_KEPT_BYTES};
+use crate::log::directory::LogDirectory;
+use crate::log::log::Log;
+use crate::net::connection::{Address, Connection};
+use crate::replica::Partition;
+use crate::replica::follower::{
+    FETCH_VERSION_MAX, FETCH_VERSION_MIN, FollowerSession, FollowerSettings, LIST_OFFSETS_VERSION,
+    Request,
+};
+use crate::wire::header::{FETCH, LIST_OFFSETS};
+
+/// How brokers are fetched from.
+#[derive(Clone, Debug)]
+pub struct ReplicationSettings {
+    pub follower: FollowerSettings,
+    /// `num.replica.fetchers`
+    pub fetchers: usize,
+    /// `replica.socket.timeout.ms`
+    pub socket_timeout: Duration,
+    /// The place of the inter-broker listener among this node's.
+    pub listener: usize,
+}
+
+/// What a fetcher knows of the broker around it.
+pub(super) trait Surroundings: Send {
+    /// Where its leader is reached, if that is alive and has the listener.
+    fn address(&self) -> Option<Address>;
+    /// Takes the fetcher, which has nothing to follow, out of use. False: something has come meanwhile.
+    fn retire(&self) -> bool;
+    /// Has the log say something.
+    fn warn(&self, sentence: String);
+}
+
+/// See the module.
+pub(super) struct Fetcher {
+    settings: ReplicationSettings,
+    leader_id: i32,
+    client_id: String,
+    inbox: Arc<Inbox>,
+    around: Box<dyn Surroundings>,
+    session: FollowerSession,
+    connection: Option<Connection>,
+    /// The last answer; as long as the longest was.
+    answer: Vec<u8>,
+    /// The failure that was told last, until an answer comes.
+    told: Option<String>,
+}
+
+impl Fetcher {
+    pub fn new(
+        settings: ReplicationSettings,
+        (leader_id, number): (i32, usize),
+        inbox: Arc<Inbox>,
+        around: Box<dyn Surroundings>,
+    ) -> Fetcher {
+        let session = FollowerSession::new(settings.follower.clone(), leader_id);
+        let client_id = format!("broker-{}-fetcher-{number}", settings.follower.node_id);
+        Fetcher {
+            settings,
+            leader_id,
+            client_id,
+            inbox,
+            around,
+            session,
+            connection: None,
+            answer: Vec::new(),
+            told: None,
+        }
+    }
+
+    /// The body of the thread.
+    pub fn run(mut self) {
+        let mut wait = Duration::ZERO;
+        while let Some(changes) = self.inbox.take(wait) {
+            for change in changes {
+                match change {
+                    Change::Assign(assignment) => self.session.assign(assignment),
+                    Change::Remove(key) => self.session.remove(key),
+                }
+            }
+            if self.session.is_empty() && wait == FETCHER_LINGER {
+                if self.around.retire() {
+                    return;
+                }
+                wait = Duration::ZERO;
+                continue;
+            }
+            wait = self.turn();
+        }
+    }
+
+    /// Asks once, and takes the answer. Returns how long to wait before the next turn.
+    fn turn(&mut self) -> Duration {
+        if self.session.is_empty() {
+            return FETCHER_LINGER;
+        }
+        let due = Instant::now() + self.settings.socket_timeout;
+        match self.connected(due).and_then(|()| self.ask(due)) {
+            Ok(wait) => {
+                self.told = None;
+                self.shrink_buffer();
+                wait
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// Connects to where the leader is now, unless that is so.
+    fn connected(&mut self, due: Instant) -> IoResult<()> {
+        let address = self.around.address().ok_or_else(|| {
+            let sentence = "it is fenced, or has no inter-broker listener of this name";
+            IoError::new(ErrorKind::NotFound, sentence)
+        })?;
+        let known = self.connection.as_ref().map(Connection::address);
+        if known == Some(&address) {
+            return Ok(());
+        }
+        self.connection = None;
+        self.session.on_failure();
+        let connection = Connection::open(&address, &self.client_id, due)?;
+        match self.inbox.set_socket(Some(connection.socket()?)) {
+            true => self.connection = Some(connection),
+            false => return Err(ErrorKind::ConnectionAborted.into()),
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, due: Instant) -> IoResult<Duration> {
+        let Some(connection) = &mut self.connection else {
+            return Err(ErrorKind::NotConnected.into());
+        };
+        let around = &self.around;
+        let mut tell = |sentence: String| around.warn(sentence);
+        let Some(request) = self.session.next_request(wall_ms(), &mut tell) else {
+            let due_ms = self.session.next_due_ms();
+            let left_ms = due_ms.map(|due_ms| due_ms.saturating_sub(wall_ms()).max(1));
+            return Ok(left_ms.map_or(FETCHER_LINGER, |left_ms| {
+                Duration::from_millis(left_ms.cast_unsigned())
+            }));
+        };
+        let (key, version, body) = match &request {
+            Request::Fetch(body) => {
+                let version = connection.version_of(FETCH, FETCH_VERSION_MAX);
+                (FETCH, version.unwrap_or(0).max(FETCH_VERSION_MIN), body)
+            }
+            Request::ListOffsets(body) => (LIST_OFFSETS, LIST_OFFSETS_VERSION, body),
+        };
+        let asked = self.settings.follower.response_bytes_max;
+        let bytes_max = usize::try_from(asked).unwrap_or(0) + FOLLOWER_ANSWER_EXCESS_BYTES;
+        let behind_header =
+            connection.exchange((key, version), body, due, &mut self.answer, bytes_max)?;
+        let answer = &mut self.answer[behind_header];
+        let touched = self.session.on_answer(answer, wall_ms(), &mut tell);
+        let touched =
+            touched.map_err(|error| IoError::new(ErrorKind::InvalidData, error.to_string()))?;
+        flush(&touched);
+        Ok(Duration::ZERO)
+    }
+
+    /// The leader cannot be asked. Returns how long to wait before it is tried again.
+    fn fail(&mut self, error: &IoError) -> Duration {
+        self.connection = None;
+        self.session.on_failure();
+        let is_going_on = self.inbox.set_socket(None);
+        let backoff_ms = self.settings.follower.backoff_ms;
+        let trouble = error.to_string();
+        if is_going_on && self.told.as_ref() != Some(&trouble) {
+            let count = self.session.len();
+            self.around.warn(format!(
+                "{count} partitions cannot be replicated from broker {}, which is tried again every \
+                 {backoff_ms} ms: {trouble}",
+                self.leader_id
+            ));
+            self.told = Some(trouble);
+        }
+        Duration::from_millis(u64::try_from(backoff_ms).unwrap_or(0).max(1))
+    }
+
+    /// One batch may have been as large as a batch can be: its memory is not kept.
+    fn shrink_buffer(&mut self) {
+        let asked = usize::try_from(self.settings.follower.response_bytes_max).unwrap_or(0);
+        if self.answer.len() > 2 * asked + FOLLOWER_BUFFER_KEPT_BYTES {
+            self.answer = Vec::new();
+        }
+    }
+}
+
+/// Has everything that was appended on disk, where that is asked for: the next fetch offset says so to the leader.
+/// One group commit a log directory.
+fn flush(touched: &[Arc<Partition>]) {
+    let mut rest: Vec<&Arc<Partition>> = touched.iter().collect();
+    while let Some(first) = rest.first() {
+        let directory: Arc<LogDirectory> = first.directory.clone();
+        let mut logs: Vec<Arc<Log>> = Vec::new();
+        rest.retain(|each| {
+            let is_its = Arc::ptr_eq(&each.directory, &directory);
+            if is_its && each.log.config().acks_fsync {
+                logs.push(each.log.clone());
+            }
+            !is_its
+        });
+        directory.flush_all_here(&logs);
+    }
+}

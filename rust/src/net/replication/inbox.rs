@@ -1,0 +1,93 @@
+//! Where a fetcher is told what to follow, by threads that must not wait for it.
+
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::replica::follower::Assignment;
+use crate::uuid::Uuid;
+
+/// What a fetcher is to follow from its next request on.
+#[derive(Default)]
+struct Changes {
+    /// In the order in which they came.
+    changes: Vec<Change>,
+    is_stopping: bool,
+    /// Something has happened for which it may look again.
+    is_woken: bool,
+    /// That of the connection, so that a stop need not wait for an answer.
+    socket: Option<TcpStream>,
+}
+
+pub(super) enum Change {
+    Assign(Assignment),
+    Remove((Uuid, i32)),
+}
+
+/// Where a fetcher is told what to follow. Never waits for its thread.
+#[derive(Default)]
+pub(super) struct Inbox {
+    changes: Mutex<Changes>,
+    changed: Condvar,
+}
+
+impl Inbox {
+    pub fn assign(&self, assignment: Assignment) {
+        self.put(|changes| changes.changes.push(Change::Assign(assignment)));
+    }
+
+    pub fn remove(&self, key: (Uuid, i32)) {
+        self.put(|changes| changes.changes.push(Change::Remove(key)));
+    }
+
+    /// Has it look again, if it waits after a failure.
+    pub fn wake(&self) {
+        self.put(|_| ());
+    }
+
+    /// Ends it, and what it waits for.
+    pub fn stop(&self) {
+        self.put(|changes| {
+            changes.is_stopping = true;
+            if let Some(socket) = &changes.socket {
+                // Where it is closed already nobody waits for it.
+                let _ = socket.shutdown(Shutdown::Both);
+            }
+        });
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.changes.lock().changes.is_empty()
+    }
+
+    fn put(&self, change: impl FnOnce(&mut Changes)) {
+        let mut changes = self.changes.lock();
+        change(&mut changes);
+        changes.is_woken = true;
+        self.changed.notify_one();
+    }
+
+    /// Takes what has come; waits for it at most `wait`. `None`: the fetcher is to end.
+    pub fn take(&self, wait: Duration) -> Option<Vec<Change>> {
+        let due = Instant::now() + wait;
+        let mut changes = self.changes.lock();
+        while !changes.is_woken && !changes.is_stopping {
+            if self.changed.wait_until(&mut changes, due).timed_out() {
+                break;
+            }
+        }
+        changes.is_woken = false;
+        match changes.is_stopping {
+            true => None,
+            false => Some(std::mem::take(&mut changes.changes)),
+        }
+    }
+
+    /// False: the fetcher is to end.
+    pub fn set_socket(&self, socket: Option<TcpStream>) -> bool {
+        let mut changes = self.changes.lock();
+        changes.socket = socket;
+        !changes.is_stopping
+    }
+}

@@ -1,0 +1,729 @@
+//! One fetcher's dealings with one leader: which partitions it follows there, what it asks next, and what
+//! becomes of the answer.
+//!
+//! ```text
+//!            ┌─ due ── Delayed (an error; left out of the fetch session meanwhile)
+//!  assign ─► Fetching ── OFFSET_OUT_OF_RANGE ─► Searching: latest, then earliest offset of the leader ─► Fetching
+//!            └─ role over, log gone, directory offline, epoch fenced ─► Stopped, until it is assigned anew
+//! ```
+//!
+//! What the leader's fetch session knows of a partition (`sent`) is what an answer speaks of: an answer counts
+//! only if the log still ends where it was fetched from. Only partitions of which something else is to be said
+//! are looked at before a request, all of them once in `SWEEP_MS`: a thousand that are idle cost nothing.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use ahash::RandomState;
+
+use super::Assignment;
+use super::answer::{FetchAnswer, FetchedPartition, ListedOffset, read_list_offsets};
+use super::request::{self, FollowerSettings, Key, Position, Request};
+use crate::error::{Error, Result};
+use crate::limits::FOLLOWER_SWEEP_MS;
+use crate::replica::Partition;
+
+/// No epoch, in requests.
+const NO_EPOCH: i32 = -1;
+/// Timestamps by which ListOffsets is asked for the ends of a log.
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
+
+const NONE: i16 = 0;
+const OFFSET_OUT_OF_RANGE: i16 = 1;
+const FENCED_LEADER_EPOCH: i16 = 74;
+
+/// Told what an operator should know, a sentence each, before it is done.
+pub type Tell<'a> = &'a mut dyn FnMut(String);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Fetching,
+    /// In `delayed`.
+    Delayed,
+    /// What the leader has is not known: its end is asked for, or its start.
+    Searching {
+        timestamp: i64,
+    },
+    Stopped,
+}
+
+struct Followed {
+    partition: Arc<Partition>,
+    state: State,
+    /// As the leader's session knows it. `None`: it does not, or is to be told anew.
+    sent: Option<Position>,
+    /// Where it comes in a full request: what has brought records goes behind the others.
+    order: u64,
+    is_dirty: bool,
+    /// The last log start of the leader, which is taken over once the high watermark has reached it.
+    leader_start: i64,
+    /// The last trouble that was told, so that each is told once until it is over.
+    told: String,
+}
+
+/// The request that is under way.
+enum Asked {
+    Nothing,
+    Fetch,
+    ListOffsets { timestamp: i64 },
+}
+
+/// See the module.
+pub struct FollowerSession {
+    settings: FollowerSettings,
+    leader_id: i32,
+    followed: HashMap<Key, Followed, RandomState>,
+    /// Those of which something may have to be said, each once.
+    dirty: Vec<Key>,
+    delayed: BTreeSet<(i64, Key)>,
+    searching: BTreeSet<Key>,
+    /// In the leader's session, and not wanted there any more.
+    forgotten: Vec<Key>,
+    session_id: i32,
+    /// Of the next request; 0 begins a session.
+    session_epoch: i32,
+    asked: Asked,
+    order: u64,
+    swept_ms: i64,
+}
+
+impl FollowerSession {
+    pub fn new(settings: FollowerSettings, leader_id: i32) -> FollowerSession {
+        FollowerSession {
+            settings,
+            leader_id,
+            followed: HashMap::default(),
+            dirty: Vec::new(),
+            delayed: BTreeSet::new(),
+            searching: BTreeSet::new(),
+            forgotten: Vec::new(),
+            session_id: 0,
+            session_epoch: 0,
+            asked: Asked::Nothing,
+            order: 0,
+            swept_ms: i64::MIN,
+        }
+    }
+
+    /// Follows a partition from now on, at once, in place of what there was of it.
+    pub fn assign(&mut self, assignment: Assignment) {
+        let key = (assignment.topic_id, assignment.partition.index);
+        self.remove(key);
+        self.order += 1;
+        let followed = Followed {
+            partition: assignment.partition,
+            state: State::Fetching,
+            sent: None,
+            order: self.order,
+            is_dirty: false,
+            leader_start: 0,
+            told: String::new(),
+        };
+        self.followed.insert(key, followed);
+        self.mark(key);
+    }
+
+    /// Follows a partition no longer.
+    pub fn remove(&mut self, key: Key) {
+        if let Some(gone) = self.followed.remove(&key) {
+            if gone.state == State::Delayed {
+                self.delayed.retain(|(_, delayed)| *delayed != key);
+            }
+            self.searching.remove(&key);
+            if gone.sent.is_some() {
+                self.forgotten.push(key);
+            }
+        }
+    }
+
+    /// How many partitions are followed, or wait for a new assignment.
+    pub fn len(&self) -> usize {
+        self.followed.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.followed.is_empty()
+    }
+
+    /// When there may be something to ask, milliseconds; `None`: when something is assigned. To be looked at after
+    /// `next_request` had nothing.
+    pub fn next_due_ms(&self) -> Option<i64> {
+        self.delayed.first().map(|(until_ms, _)| *until_ms)
+    }
+
+    /// The next request, in durable mode once all that was touched before is on disk. `None`: there is nothing to
+    /// ask now.
+    pub fn next_request(&mut self, now_ms: i64, tell: Tell<'_>) -> Option<Request> {
+        self.wake_delayed(now_ms);
+        if let Some(request) = self.next_search() {
+            return Some(request);
+        }
+        if now_ms.saturating_sub(self.swept_ms) >= FOLLOWER_SWEEP_MS {
+            self.swept_ms = now_ms;
+            self.mark_all_fetching();
+        }
+        let mut wanted = self.changed(now_ms, tell);
+        if self.session_epoch == 0 {
+            wanted = self.all_positions();
+            self.forgotten.clear();
+            if wanted.is_empty() {
+                return None;
+            }
+        } else if !self.has_fetching() {
+            // Nothing is to be fetched; the leader's session is left to itself.
+            self.forget_session();
+            return None;
+        }
+        let forgotten = std::mem::take(&mut self.forgotten);
+        let is_wanted = |key: &Key| wanted.iter().any(|(wanted, _)| wanted == key);
+        let forgotten: Vec<Key> = forgotten
+            .into_iter()
+            .filter(|key| !is_wanted(key))
+            .collect();
+        let session = (self.session_id, self.session_epoch);
+        let body = request::fetch(&self.settings, session, &wanted, &forgotten);
+        self.asked = Asked::Fetch;
+        Some(Request::Fetch(body))
+    }
+
+    /// Takes an answer, the bytes behind its header. Returns the replicas whose logs it has touched.
+    ///
+    /// Errors: `MalformedRequest` for an answer that cannot be read; the connection is to be closed, and
+    /// `on_failure` called.
+    pub fn on_answer(
+        &mut self,
+        answer: &mut [u8],
+        now_ms: i64,
+        tell: Tell<'_>,
+    ) -> Result<Vec<Arc<Partition>>> {
+        match std::mem::replace(&mut self.asked, Asked::Nothing) {
+            Asked::Nothing => Err(Error::MalformedRequest("nothing was asked".to_owned())),
+            Asked::Fetch => self.on_fetched(answer, now_ms, tell),
+            Asked::ListOffsets { timestamp } => {
+                let listed = read_list_offsets(answer, self.searching.len())?;
+                Ok(self.on_listed(listed, timestamp, now_ms, tell))
+            }
+        }
+    }
+
+    /// The request has got no answer, or there is no connection: the leader's session is gone.
+    pub fn on_failure(&mut self) {
+        self.asked = Asked::Nothing;
+        self.forget_session();
+    }
+
+    // --- what to ask ------------------------------------------------------------------------------
+
+    fn forget_session(&mut self) {
+        (self.session_epoch, self.swept_ms) = (0, i64::MIN);
+        self.forgotten.clear();
+        for followed in self.followed.values_mut() {
+            followed.sent = None;
+        }
+    }
+
+    fn mark(&mut self, key: Key) {
+        if let Some(followed) = self.followed.get_mut(&key)
+            && !std::mem::replace(&mut followed.is_dirty, true)
+        {
+            self.dirty.push(key);
+        }
+    }
+
+    fn mark_all_fetching(&mut self) {
+        for (key, followed) in &mut self.followed {
+            let is_changed = || followed.sent != Some(position_of(&followed.partition));
+            let is_fetching = followed.state == State::Fetching;
+            if is_fetching && !followed.is_dirty && is_changed() {
+                followed.is_dirty = true;
+                self.dirty.push(*key);
+            }
+        }
+    }
+
+    fn has_fetching(&self) -> bool {
+        let idle = self.delayed.len() + self.searching.len();
+        let mut followed = self.followed.values();
+        self.followed.len() > idle && followed.any(|each| each.state == State::Fetching)
+    }
+
+    fn wake_delayed(&mut self, now_ms: i64) {
+        // Of a clock that was put back all are due.
+        let latest_ms = now_ms.saturating_add(self.settings.backoff_ms);
+        if self
+            .delayed
+            .last()
+            .is_some_and(|(until_ms, _)| *until_ms > latest_ms)
+        {
+            let early = std::mem::take(&mut self.delayed).into_iter();
+            self.delayed = early.map(|(_, key)| (now_ms, key)).collect();
+        }
+        while let Some((until_ms, key)) = self.delayed.first().copied()
+            && until_ms <= now_ms
+        {
+            self.delayed.remove(&(until_ms, key));
+            if let Some(followed) = self.followed.get_mut(&key) {
+                followed.state = State::Fetching;
+                self.mark(key);
+            }
+        }
+    }
+
+    /// Looks at those that are marked. Returns where they are to be fetched from, unless the leader knows that.
+    fn changed(&mut self, now_ms: i64, tell: Tell<'_>) -> Vec<(Key, Position)> {
+        let mut wanted = Vec::new();
+        for key in std::mem::take(&mut self.dirty) {
+            let Some(followed) = self.followed.get_mut(&key) else {
+                continue;
+            };
+            followed.is_dirty = false;
+            if followed.state != State::Fetching {
+                continue;
+            }
+            let partition = followed.partition.clone();
+            if !partition.is_following() || partition.is_offline() {
+                self.stop(key);
+                continue;
+            }
+            let leader_start = followed.leader_start;
+            let is_first = followed.sent.is_none();
+            let prepared = partition
+                .follow_log_start(leader_start)
+                .and_then(|()| match is_first {
+                    true => cut_without_epochs(&partition, now_ms, tell),
+                    false => Ok(()),
+                });
+            if let Err(error) = prepared {
+                self.on_trouble(key, &error, now_ms, tell);
+                continue;
+            }
+            let position = position_of(&partition);
+            if let Some(followed) = self.followed.get_mut(&key)
+                && followed.sent.replace(position) != Some(position)
+            {
+                wanted.push((key, position));
+            }
+        }
+        wanted
+    }
+
+    /// Those of all that are fetched, what has brought records last behind the others.
+    fn all_positions(&mut self) -> Vec<(Key, Position)> {
+        let fetching = self.followed.iter();
+        let fetching = fetching.filter(|(_, each)| each.state == State::Fetching);
+        let mut all: Vec<(u64, Key, Position)> = fetching
+            .filter_map(|(key, each)| Some((each.order, *key, each.sent?)))
+            .collect();
+        all.sort_unstable_by_key(|(order, ..)| *order);
+        all.into_iter()
+            .map(|(_, key, position)| (key, position))
+            .collect()
+    }
+
+    /// ListOffsets for those of which that is to be known, all that ask for the same end.
+    fn next_search(&mut self) -> Option<Request> {
+        let timestamp_of = |key: &Key| match self.followed.get(key)?.state {
+            State::Searching { timestamp } => Some(timestamp),
+            _ => None,
+        };
+        let timestamp = self.searching.iter().find_map(timestamp_of)?;
+        let same = self.searching.iter();
+        let same = same.filter(|key| timestamp_of(key) == Some(timestamp));
+        let asked: Vec<(String, i32, i32)> = same
+            .filter_map(|key| self.followed.get(key))
+            .map(|each| {
+                let log = &each.partition.log;
+                let leader_epoch = each.partition.leader_epoch;
+                (log.topic().to_owned(), log.partition(), leader_epoch)
+            })
+            .collect();
+        let node_id = self.settings.node_id;
+        let body = request::list_offsets(node_id, timestamp, asked.into_iter());
+        self.asked = Asked::ListOffsets { timestamp };
+        Some(Request::ListOffsets(body))
+    }
+
+    // --- what becomes of a partition --------------------------------------------------------------
+
+    /// Takes it out of the leader's session.
+    fn leave_session(&mut self, key: Key) {
+        if let Some(followed) = self.followed.get_mut(&key)
+            && followed.sent.take().is_some()
+        {
+            self.forgotten.push(key);
+        }
+    }
+
+    fn stop(&mut self, key: Key) {
+        self.leave_session(key);
+        if let Some(followed) = self.followed.get_mut(&key) {
+            followed.state = State::Stopped;
+        }
+    }
+
+    fn delay(&mut self, key: Key, now_ms: i64) {
+        self.leave_session(key);
+        self.searching.remove(&key);
+        if let Some(followed) = self.followed.get_mut(&key) {
+            let until_ms = now_ms.saturating_add(self.settings.backoff_ms);
+            followed.state = State::Delayed;
+            self.delayed.insert((until_ms, key));
+        }
+    }
+
+    fn search(&mut self, key: Key, timestamp: i64) {
+        self.leave_session(key);
+        if let Some(followed) = self.followed.get_mut(&key) {
+            followed.state = State::Searching { timestamp };
+            self.searching.insert(key);
+        }
+    }
+
+    /// It is fetched again from where its log ends.
+    fn go_on(&mut self, key: Key) {
+        self.searching.remove(&key);
+        if let Some(followed) = self.followed.get_mut(&key) {
+            followed.state = State::Fetching;
+            self.mark(key);
+        }
+    }
+
+    /// Tells of trouble, once until something else is the trouble or it is over.
+    fn tell_once(&mut self, key: Key, trouble: String, tell: Tell<'_>) {
+        if let Some(followed) = self.followed.get_mut(&key)
+            && followed.told != trouble
+        {
+            let (topic, index) = (followed.partition.log.topic(), key.1);
+            tell(format!(
+                "{topic}-{index} cannot be replicated from broker {}: {trouble}",
+                self.leader_id
+            ));
+            followed.told = trouble;
+        }
+    }
+
+    /// What the own log, or the leader's bytes, have brought.
+    fn on_trouble(&mut self, key: Key, error: &Error, now_ms: i64, tell: Tell<'_>) {
+        let is_over = self.followed.get(&key).is_none_or(|followed| {
+            !followed.partition.is_following() || followed.partition.is_offline()
+        });
+        if is_over || matches!(error, Error::LogDeleted { .. }) {
+            // Whoever deletes it, or has it play another role, says so; of a directory its health does.
+            return self.stop(key);
+        }
+        self.tell_once(key, error.to_string(), tell);
+        self.delay(key, now_ms);
+    }
+
+    // --- answers to Fetch -------------------------------------------------------------------------
+
+    fn on_fetched(
+        &mut self,
+        answer: &mut [u8],
+        now_ms: i64,
+        tell: Tell<'_>,
+    ) -> Result<Vec<Arc<Partition>>> {
+        let read = FetchAnswer::read(answer, self.followed.len())?;
+        if !self.take_session(&read) {
+            return Ok(Vec::new());
+        }
+        let mut touched = Vec::new();
+        for fetched in read.partitions {
+            let key = (fetched.topic_id, fetched.index);
+            // Else it was never asked for, or is assigned anew.
+            let asked = self.followed.get(&key);
+            if let Some((partition, position)) =
+                asked.and_then(|each| Some((each.partition.clone(), each.sent?)))
+            {
+                let records = &mut answer[fetched.records.clone()];
+                if self.take(key, &partition, position, &fetched, records, now_ms, tell) {
+                    touched.push(partition);
+                }
+            }
+        }
+        Ok(touched)
+    }
+
+    /// The session goes on, or a full Fetch comes next. False: the answer has nothing else to say.
+    fn take_session(&mut self, answer: &FetchAnswer) -> bool {
+        let is_full = self.session_epoch == 0;
+        let is_known = is_full || answer.session_id == self.session_id;
+        if answer.error_code != NONE || !is_known {
+            // FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR, whatever:
+            // by its id the next Fetch closes a session that may still be there.
+            self.forget_session();
+            return answer.error_code == NONE;
+        }
+        self.session_id = answer.session_id;
+        if answer.session_id == 0 {
+            // The leader keeps none.
+            self.session_epoch = 0;
+            let keys: Vec<Key> = self.followed.keys().copied().collect();
+            keys.into_iter().for_each(|key| self.mark(key));
+        } else {
+            self.session_epoch = self.session_epoch.checked_add(1).unwrap_or(1);
+        }
+        true
+    }
+
+    /// Takes what an answer says of a partition. Returns whether its log may have something to flush.
+    #[expect(clippy::too_many_arguments, reason = "one partition of one answer")]
+    fn take(
+        &mut self,
+        key: Key,
+        partition: &Arc<Partition>,
+        position: Position,
+        fetched: &FetchedPartition,
+        records: &mut [u8],
+        now_ms: i64,
+        tell: Tell<'_>,
+    ) -> bool {
+        if !partition.is_following() || position.leader_epoch != partition.leader_epoch {
+            self.stop(key);
+            return false;
+        }
+        if fetched.error_code != NONE {
+            self.refused(key, fetched.error_code, now_ms, tell);
+            return false;
+        }
+        if partition.log.offsets().log_end_offset != position.fetch_offset {
+            // The answer is to a question of before.
+            self.go_on(key);
+            return false;
+        }
+        let done = match fetched.diverging {
+            // Before anything else of the answer, whose high watermark is that of another log (KAFKA-14704).
+            Some(end) => self.part(partition, end, now_ms, tell),
+            None => append(partition, position, records, now_ms),
+        };
+        match done {
+            Ok(Progress::None) if fetched.diverging.is_none() && records.is_empty() => {}
+            Ok(Progress::None) => {
+                let trouble = "its answer holds nothing that could be taken".to_owned();
+                self.tell_once(key, trouble, tell);
+                self.delay(key, now_ms);
+                return false;
+            }
+            Ok(Progress::Cut) => {
+                self.go_on(key);
+                return true;
+            }
+            Ok(Progress::Grown) => self.order += 1,
+            Err(error) => {
+                self.on_trouble(key, &error, now_ms, tell);
+                return false;
+            }
+        }
+        let has_grown = !records.is_empty();
+        partition
+            .log
+            .set_replicated_offset(fetched.high_watermark.max(0));
+        let order = self.order;
+        if let Some(followed) = self.followed.get_mut(&key) {
+            followed.told.clear();
+            followed.leader_start = fetched.log_start_offset;
+            if has_grown {
+                followed.order = order;
+            }
+        }
+        self.mark(key);
+        has_grown
+    }
+
+    /// The leader has refused the partition.
+    fn refused(&mut self, key: Key, error_code: i16, now_ms: i64, tell: Tell<'_>) {
+        match error_code {
+            OFFSET_OUT_OF_RANGE => self.search(key, LATEST),
+            // There is a later epoch, which the metadata will tell.
+            FENCED_LEADER_EPOCH => self.stop(key),
+            _ => {
+                if !is_passing(error_code) {
+                    self.tell_once(key, format!("it answers error {error_code}"), tell);
+                }
+                self.delay(key, now_ms);
+            }
+        }
+    }
+
+    /// Cuts the log where it parts from the leader's, whose largest epoch up to the one that was asked for ends
+    /// at `end` (`AbstractFetcherThread.getOffsetTruncationState`).
+    fn part(
+        &self,
+        partition: &Partition,
+        (epoch, end_offset): (i32, i64),
+        now_ms: i64,
+        tell: Tell<'_>,
+    ) -> Result<Progress> {
+        if epoch < 0 || end_offset < 0 {
+            let sentence = format!("epoch {epoch} is said to end at {end_offset}");
+            return Err(Error::InvalidArgument(sentence));
+        }
+        let log = &partition.log;
+        let own_end = log.offsets().log_end_offset;
+        let own = log.end_of_epoch(epoch);
+        let offset = own.map_or(own_end, |own| own.end_offset).min(end_offset);
+        let before = (own_end, log.latest_epoch());
+        self.cut(partition, offset.min(own_end), now_ms, tell)?;
+        let after = (log.offsets().log_end_offset, log.latest_epoch());
+        Ok(match before == after {
+            true => Progress::None,
+            false => Progress::Cut,
+        })
+    }
+
+    /// Cuts the log at `offset`, and says so before if that takes committed records: it is right only
+    /// after an unclean election.
+    fn cut(&self, partition: &Partition, offset: i64, now_ms: i64, tell: Tell<'_>) -> Result<()> {
+        let offsets = partition.log.offsets();
+        if offset < offsets.high_watermark {
+            tell(format!(
+                "{}-{} is cut from offset {} to {offset}, below its high watermark {}: broker {}, \
+                 which leads it in epoch {}, does not have what lies behind",
+                partition.log.topic(),
+                partition.index,
+                offsets.log_end_offset,
+                offsets.high_watermark,
+                self.leader_id,
+                partition.leader_epoch,
+            ));
+        }
+        partition.truncate_as_follower(offset, now_ms)
+    }
+
+    // --- answers to ListOffsets -------------------------------------------------------------------
+
+    fn on_listed(
+        &mut self,
+        listed: Vec<ListedOffset>,
+        timestamp: i64,
+        now_ms: i64,
+        tell: Tell<'_>,
+    ) -> Vec<Arc<Partition>> {
+        let searching = self.searching.iter().filter_map(|key| {
+            let followed = self.followed.get(key)?;
+            let is_asked = followed.state == State::Searching { timestamp };
+            is_asked.then(|| (*key, followed.partition.clone()))
+        });
+        let mut touched = Vec::new();
+        for (key, partition) in searching.collect::<Vec<_>>() {
+            let is_its = |each: &&ListedOffset| {
+                each.topic == partition.log.topic() && each.index == partition.index
+            };
+            let Some(found) = listed.iter().find(is_its) else {
+                self.delay(key, now_ms);
+                continue;
+            };
+            if found.error_code != NONE || found.offset < 0 {
+                self.searching.remove(&key);
+                let code = if found.error_code == NONE {
+                    -1
+                } else {
+                    found.error_code
+                };
+                self.refused(key, code, now_ms, tell);
+                continue;
+            }
+            match self.meet(key, &partition, (timestamp, found.offset), now_ms, tell) {
+                Ok(true) => touched.push(partition),
+                Ok(false) => {}
+                Err(error) => self.on_trouble(key, &error, now_ms, tell),
+            }
+        }
+        touched
+    }
+
+    /// Brings the log to where the leader's is, by its latest or its earliest offset
+    /// (`AbstractFetcherThread.fetchOffsetAndTruncate`). Never ends the broker (KAFKA-7414). Returns whether the
+    /// log was touched.
+    fn meet(
+        &mut self,
+        key: Key,
+        partition: &Partition,
+        (timestamp, leader_offset): (i64, i64),
+        now_ms: i64,
+        tell: Tell<'_>,
+    ) -> Result<bool> {
+        let own_end = partition.log.offsets().log_end_offset;
+        if timestamp == LATEST && leader_offset >= own_end {
+            self.search(key, EARLIEST);
+            return Ok(false);
+        }
+        if timestamp == LATEST {
+            self.cut(partition, leader_offset, now_ms, tell)?;
+        } else if leader_offset > own_end {
+            tell(format!(
+                "{}-{} starts anew at offset {leader_offset}, the first one of broker {}; it ended at \
+                 {own_end}",
+                partition.log.topic(),
+                partition.index,
+                self.leader_id
+            ));
+            partition.start_anew(leader_offset, now_ms)?;
+        } else {
+            // Both ends are there: the leader's log has changed meanwhile.
+            self.delay(key, now_ms);
+            return Ok(false);
+        }
+        self.go_on(key);
+        Ok(true)
+    }
+}
+
+/// What an answer has done to a log.
+enum Progress {
+    None,
+    Grown,
+    Cut,
+}
+
+fn append(
+    partition: &Partition,
+    position: Position,
+    records: &mut [u8],
+    now_ms: i64,
+) -> Result<Progress> {
+    if records.is_empty() {
+        return Ok(Progress::None);
+    }
+    let (leader_epoch, fetch_offset) = (position.leader_epoch, position.fetch_offset);
+    let end = partition.append_as_follower(records, leader_epoch, fetch_offset, now_ms)?;
+    Ok(match end > fetch_offset {
+        true => Progress::Grown,
+        false => Progress::None,
+    })
+}
+
+fn position_of(partition: &Partition) -> Position {
+    let offsets = partition.log.offsets();
+    Position {
+        leader_epoch: partition.leader_epoch,
+        fetch_offset: offsets.log_end_offset,
+        // Of the log, not of the answer before, which may have had no records (KAFKA-15510).
+        last_fetched_epoch: partition.log.latest_epoch().unwrap_or(NO_EPOCH),
+        log_start_offset: offsets.log_start_offset,
+    }
+}
+
+/// A log of batches without epochs (magic 0 and 1) can show nobody where it parts from the leader's: it is cut
+/// to the high watermark, as Kafka does.
+fn cut_without_epochs(partition: &Partition, now_ms: i64, tell: Tell<'_>) -> Result<()> {
+    let offsets = partition.log.offsets();
+    if partition.log.latest_epoch().is_some() || offsets.high_watermark >= offsets.log_end_offset {
+        return Ok(());
+    }
+    tell(format!(
+        "{}-{} has no leader epochs: it is cut from offset {} to its high watermark {}",
+        partition.log.topic(),
+        partition.index,
+        offsets.log_end_offset,
+        offsets.high_watermark
+    ));
+    partition.truncate_as_follower(offsets.high_watermark, now_ms)
+}
+
+/// An error that comes and goes while metadata is on its way: UNKNOWN_TOPIC_OR_PARTITION,
+/// NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID.
+fn is_passing(error_code: i16) -> bool {
+    matches!(error_code, 3 | 6 | 75 | 100 | 103)
+}
