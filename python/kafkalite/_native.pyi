@@ -6,7 +6,7 @@ Every function may raise a class of `kafkalite.errors`. Work and waiting happen 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias, final
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, final
 
 __all__ = [
     "AbortedTransaction",
@@ -253,6 +253,22 @@ class _TopicState(Protocol):
 _Broker: TypeAlias = tuple[int, str | None, Sequence[tuple[str, int] | None]]
 # Id, rack, and host and port for each listener of this node that the broker has.
 
+class _RegisteredBroker(Protocol):
+    """`kafkalite.metadata.publisher.RegisteredBroker`."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def is_fenced(self) -> bool: ...
+    @property
+    def in_controlled_shutdown(self) -> bool: ...
+    @property
+    def rack(self) -> str | None: ...
+    @property
+    def address(self) -> tuple[str, int] | None: ...
+
 @final
 class ClaimedDirectories:
     """A node's log directories before their logs are loaded; `BrokerCore` takes them over."""
@@ -337,6 +353,8 @@ class BrokerCore:
     def requests(self) -> Requests: ...
     @property
     def logs(self) -> Logs: ...
+    @property
+    def leaders(self) -> Leaders: ...
     @property
     def topics(self) -> Topics: ...
     @property
@@ -494,7 +512,8 @@ class Logs:
         there is none. The calls, and their answers:
 
         `append`, batches of a coordinator: the offset of the first record, once all are committed;
-        `delete_records`, those below an offset: the log start offset;
+        `delete_records`, those below an offset: the low watermark, once no replica that lives has
+        them any more;
         `describe_producers`: a list of ProducerEntry, by producer id."""
 
     def answer(self, number: int) -> Any:
@@ -532,6 +551,37 @@ class Logs:
         """The log of a partition, if there is one."""
 
 @final
+class Leaders:
+    """In-sync replicas of the partitions that this node leads. A change is named by its topic id,
+    partition and number."""
+
+    CHANGES_NUMBER: ClassVar[int]
+    """`Requests.wait` gives it once there are changes to take."""
+
+    def take_changes(self) -> list[tuple[bytes, int, int, int, int, list[tuple[int, int]]]]:
+        """Takes what leaders propose: topic id, partition, number, leader epoch, partition epoch,
+        and the brokers that are to be in sync, each with its epoch."""
+
+    def accept(
+        self,
+        change: tuple[bytes, int, int],
+        leader_epoch: int,
+        partition_epoch: int,
+        in_sync_replicas: Sequence[int],
+    ) -> None:
+        """The controller has carried out a change, and says what holds now."""
+
+    def refuse(self, change: tuple[bytes, int, int]) -> None:
+        """The controller will not carry out a change."""
+
+    def retry(self, change: tuple[bytes, int, int]) -> None:
+        """A change is to be asked for again, if its leader still wants it."""
+
+    def sweep(self) -> None:
+        """Has followers that are not caught up leave the in-sync replicas. Every half of
+        `replica.lag.time.max.ms`."""
+
+@final
 class Topics:
     """Where the partitions of one node's topics go, and what clients see of topics."""
 
@@ -543,8 +593,11 @@ class Topics:
         """Has clients see topics as they are now, whose logs have been made. Logs of partitions
         that name other nodes only by now are deleted by the next `Requests.wait`."""
 
-    def set_brokers(self, brokers: Sequence[_Broker]) -> None:
-        """Has clients told of these brokers, all that are alive."""
+    def set_brokers(
+        self, brokers: Sequence[_Broker], registered: Sequence[_RegisteredBroker]
+    ) -> None:
+        """Has clients told of these brokers, all that are alive; and leaders judge their followers
+        by all that are registered."""
 
     def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Gives the logs of a topic another configuration (`Config.engine_configs`)."""

@@ -145,6 +145,18 @@ class NotLeaderOrFollowerError(KafkaliteError):
     kafka_code = 6
 
 
+class NotEnoughReplicasError(KafkaliteError):
+    """Fewer replicas are in sync than `min.insync.replicas` asks for."""
+
+    kafka_code = 19
+
+
+class NotEnoughReplicasAfterAppendError(KafkaliteError):
+    """The records were written, to fewer replicas than `min.insync.replicas` asks for."""
+
+    kafka_code = 20
+
+
 class UnexpectedAppendOffsetError(KafkaliteError):
     """A follower's batches do not continue at the log end offset."""
 

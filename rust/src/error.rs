@@ -65,6 +65,10 @@ pub enum Error {
     LogDeleted { topic: String, partition: i32 },
     /// NOT_LEADER_OR_FOLLOWER: another node leads the partition, perhaps since the request came.
     NotLeader { topic: String, partition: i32 },
+    /// NOT_ENOUGH_REPLICAS: fewer replicas are in sync than `min.insync.replicas` asks for.
+    NotEnoughReplicas { topic: String, partition: i32 },
+    /// NOT_ENOUGH_REPLICAS_AFTER_APPEND: as before, found out when the records were in the log already.
+    NotEnoughReplicasAfterAppend { topic: String, partition: i32 },
     /// Offsets of a follower's or coordinator's batches do not follow the log end.
     UnexpectedAppendOffset {
         expected_offset: i64,
@@ -144,6 +148,8 @@ impl Error {
             Error::NotLeader { .. } => 6,
             Error::MessageTooLarge { .. } => 10,
             Error::RecordListTooLarge { .. } => 18,
+            Error::NotEnoughReplicas { .. } => 19,
+            Error::NotEnoughReplicasAfterAppend { .. } => 20,
             Error::RecordsRefused(refused) if refused.invalid_timestamp => 32,
             Error::InvalidTimestamp(_) => 32,
             Error::InvalidArgument(_) | Error::MalformedRequest(_) => 42,
@@ -265,6 +271,15 @@ impl fmt::Display for Error {
             Error::NotLeader { topic, partition } => {
                 write!(f, "this node does not lead {topic}-{partition}")
             }
+            Error::NotEnoughReplicas { topic, partition } => write!(
+                f,
+                "fewer replicas of {topic}-{partition} are in sync than min.insync.replicas asks for"
+            ),
+            Error::NotEnoughReplicasAfterAppend { topic, partition } => write!(
+                f,
+                "the records were written to {topic}-{partition}, of which fewer replicas are in sync by now than \
+                 min.insync.replicas asks for"
+            ),
             Error::UnexpectedAppendOffset {
                 expected_offset,
                 found_offset,

@@ -40,6 +40,8 @@ mod _native {
     #[pymodule_export]
     use crate::py::broker::figures::{Figures, PartitionFigures};
     #[pymodule_export]
+    use crate::py::broker::leaders::Leaders;
+    #[pymodule_export]
     use crate::py::broker::log_calls::Logs;
     #[pymodule_export]
     use crate::py::broker::requests::{Request, Requests};

@@ -322,6 +322,9 @@ pub const OUTBOUND_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Default of `max.incremental.fetch.session.cache.slots`.
 pub const FETCH_SESSIONS_MAX: usize = 1000;
 
+/// `replica.lag.time.max.ms` where nobody says: a follower that has not been caught up for so long is not in sync.
+pub const REPLICA_LAG_MS_MAX: i64 = 30_000;
+
 /// A fetch session that was not used for so long, or that is smaller than a new one and older than
 /// this, gives way to the new one when all slots are taken, milliseconds (KIP-227).
 pub const FETCH_SESSION_EVICTION_MS: u64 = 120_000;

@@ -95,17 +95,38 @@ def test_a_handler_learns_who_leads_and_coordinates() -> None:
 
 def test_a_core_is_told_of_brokers_whenever_one_changes() -> None:
     told: list[Any] = []
-    core: Any = SimpleNamespace(set_brokers=told.append, set_features=lambda *_: None)
+    registered: list[Any] = []
+
+    def set_brokers(alive: Any, all_of_them: Any) -> None:
+        told.append(alive)
+        registered[:] = all_of_them
+
+    core: Any = SimpleNamespace(set_brokers=set_brokers, set_features=lambda *_: None)
     fold = Fold()
     for message in snapshot_records(of_three_brokers()):
         fold.replay(message)
     publisher = Publisher(lambda own: own)
     image = fold.take_delta(1, 0, 0).image
-    publisher.serve(core, image, kraft_version=0, listener_names=["INSIDE", "EXTERNAL"])
+    publisher.serve(
+        core,
+        image,
+        kraft_version=0,
+        listener_names=["INSIDE", "EXTERNAL"],
+        inter_broker_listener="EXTERNAL",
+    )
     here, there, gone = [
         (node, "r", [None, (f"host-{node}", 9092)]) for node in (HERE, THERE, GONE)
     ]
     assert told.pop() == [here, there]
+    # Leaders judge followers by those as well that are fenced.
+    assert sorted((each.id, each.is_fenced) for each in registered) == [
+        (HERE, False),
+        (THERE, False),
+        (GONE, True),
+    ]
+    assert {each.address for each in registered} == {
+        (f"host-{node}", 9092) for node in (HERE, THERE, GONE)
+    }
     changes = [
         (
             messages.BrokerRegistrationChangeRecord(broker_id=THERE, broker_epoch=2, fenced=1),

@@ -94,7 +94,7 @@ class World:
         self.configs: dict[str, Mapping[str, str]] = {}
         """Those that logs were given later."""
         self.core: Any = SimpleNamespace(
-            set_brokers=lambda _: None,
+            set_brokers=lambda *_: None,
             set_features=lambda *_: None,
             set_configs=self.configs.__setitem__,
             place=lambda count: [bytes([9]) * 16] * count,

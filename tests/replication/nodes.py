@@ -45,7 +45,11 @@ def new_controller(
 
 
 def new_kafka(
-    tools: KafkaTools, folder: Path, controller: KafkaBroker, node_id: int
+    tools: KafkaTools,
+    folder: Path,
+    controller: KafkaBroker,
+    node_id: int,
+    **configs: str,
 ) -> KafkaBroker:
     """A broker of Apache Kafka's under a controller. It is not started."""
     return KafkaBroker(
@@ -60,6 +64,7 @@ def new_kafka(
             "broker.heartbeat.interval.ms": "500",
             "offsets.topic.num.partitions": "5",
             "transaction.state.log.num.partitions": "5",
+            **configs,
         },
         cluster_id=cluster_id_of(controller),
     )

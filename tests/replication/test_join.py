@@ -422,26 +422,3 @@ def metadata_files(kafka: KafkaBroker) -> dict[str, int]:
     folder = kafka.log_dirs[0] / "__cluster_metadata-0"
     found = (*folder.glob("*.log"), *folder.glob("*.checkpoint"))
     return {each.name: each.stat().st_ino for each in found}
-
-
-def test_a_partition_that_others_have_in_sync_takes_nothing(
-    tool: Tool, three_nodes: list[Node]
-) -> None:
-    one, two, three = three_nodes
-    tool(TOPICS, three, "--create", "--topic", "two-replicas", "--replica-assignment", "1:2")
-    wait_until(lambda: all(has(node, "two-replicas", 1) for node in three_nodes))
-    wait_until(lambda: "two-replicas-0 has several replicas" in one.told())
-    failures: list[object] = []
-    settings = {"bootstrap.servers": one.address, "acks": "1", "message.timeout.ms": 1500}
-    producer = Producer(settings)
-    producer.produce(
-        "two-replicas", "x", partition=0, on_delivery=lambda *told: failures.append(told)
-    )
-    producer.flush(20)
-    assert [told[0] is not None for told in failures] == [True]  # type: ignore[index]
-    two.kill()
-    # The controller takes the fenced broker out of the in-sync replicas.
-    wait_until(lambda: leaders(one, "two-replicas") == [1])
-    assert produce(one, "two-replicas", 0, ["alone"]) == [0]
-    two.start()
-    tool(TOPICS, three, "--delete", "--topic", "two-replicas")

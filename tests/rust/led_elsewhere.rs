@@ -276,7 +276,7 @@ fn a_fetch_that_waits_is_told_that_another_node_leads_now() {
 fn a_fetch_of_no_epoch_waits_on_where_its_partition_is_led_in_another_one() {
     let world = World::new(&[(1, 4, &[1])]);
     let sessions = FetchSessions::new(0, 1);
-    let request = fetch(&world.node.image(), &[(0, -1)], &sessions);
+    let mut request = fetch(&world.node.image(), &[(0, -1)], &sessions);
     let mut looked = Looked::default();
     assert!(request.look(&mut looked, |_| true));
     world.publish(&[(1, 5, &[1])]);

@@ -19,6 +19,8 @@ mod fuzz_re2;
 mod fuzz_requests;
 mod fuzz_typed;
 mod housekeeper;
+mod lead;
+mod leader_state;
 mod led_elsewhere;
 mod log;
 mod log_directory;

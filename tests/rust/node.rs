@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use kafkalite::access::{Caller, Identity};
 use kafkalite::api::Ask;
@@ -68,6 +69,8 @@ pub struct World {
     pub node: Node,
     woken: Arc<Woken>,
     directory_id: Uuid,
+    /// Each change of the metadata brings the partitions to the next one.
+    partition_epoch: AtomicI32,
     home: tempfile::TempDir,
 }
 
@@ -100,7 +103,7 @@ impl World {
         let claimed = Claimed::open(options).unwrap();
         let directory_id = claimed.place(1)[0];
         let woken = Arc::new(Woken::default());
-        let plan = plan(partitions, directory_id);
+        let plan = plan(partitions, directory_id, 0);
         let node = Node::load(claimed, &[plan], woken.clone()).unwrap().node;
         let broker = |node_id, host: &str| Broker {
             node_id,
@@ -115,13 +118,15 @@ impl World {
             node,
             woken,
             directory_id,
+            partition_epoch: AtomicI32::new(0),
             home,
         }
     }
 
     /// The topic has these partitions from now on. Returns how many replicas are gone.
     pub fn publish(&self, partitions: &[(i32, i32, &[i32])]) -> usize {
-        let changed = &[plan(partitions, self.directory_id)];
+        let partition_epoch = self.partition_epoch.fetch_add(1, Ordering::Relaxed) + 1;
+        let changed = &[plan(partitions, self.directory_id, partition_epoch)];
         let deleted = &[];
         let gone = self
             .node
@@ -156,7 +161,7 @@ impl World {
     }
 }
 
-fn plan(partitions: &[(i32, i32, &[i32])], directory_id: Uuid) -> TopicPlan {
+fn plan(partitions: &[(i32, i32, &[i32])], directory_id: Uuid, partition_epoch: i32) -> TopicPlan {
     let registrations = partitions
         .iter()
         .map(|(leader_id, leader_epoch, replicas)| {
@@ -164,7 +169,7 @@ fn plan(partitions: &[(i32, i32, &[i32])], directory_id: Uuid) -> TopicPlan {
             PartitionRegistration {
                 leader_id: *leader_id,
                 leader_epoch: *leader_epoch,
-                partition_epoch: *leader_epoch,
+                partition_epoch,
                 replicas: (*replicas).into(),
                 in_sync_replicas: (*replicas).into(),
                 directories: directories.into(),
@@ -183,6 +188,7 @@ fn of_client(records: &mut [u8]) -> Batches<'_> {
     Batches::OfClient {
         records,
         guard: NO_GUARD,
+        acks_all: true,
     }
 }
 
@@ -383,7 +389,7 @@ fn replicas_go_with_their_topic_and_where_no_replica_is_wanted_any_more() {
 }
 
 #[test]
-#[should_panic(expected = "the partition epoch of t-0 goes back")]
+#[should_panic(expected = "the leader epoch of t-0 goes back")]
 fn an_epoch_that_goes_back_is_an_error_of_the_program() {
     World::new(&[(1, 4, &[1])]).publish(&[(1, 3, &[1])]);
 }

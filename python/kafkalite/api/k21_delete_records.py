@@ -1,10 +1,10 @@
 """DeleteRecords (key 21), versions 0 to 2: records below an offset are no longer there (KIP-107).
 
 Behaviour: moves the log start offset of each partition up to the given offset, -1 for the high
-watermark, and answers with the log start offset, which is never moved down. Segments below it go
-with the next look at retention. There is one replica, so nothing waits for others; a log directory
-that does not answer within the request's time makes it REQUEST_TIMED_OUT, and the records may go
-later.
+watermark, and answers with the low watermark, the least log start offset of the replicas that live,
+once that has come there. Segments below it go with the next look at retention. A log directory or
+a follower that does not come within the request's time makes it REQUEST_TIMED_OUT, and the records
+may go later.
 
 Refusals, per partition, in Kafka's order (`ReplicaManager.deleteRecordsOnLocalLog`,
 `Partition.deleteRecordsOnLeader`): TOPIC_AUTHORIZATION_FAILED; INVALID_TOPIC_EXCEPTION for an

@@ -44,6 +44,18 @@ class TopicState(NamedTuple):
     partitions: tuple[PartitionImage, ...]
 
 
+class RegisteredBroker(NamedTuple):
+    """A registered broker as leaders are told of it, alive or fenced."""
+
+    id: int
+    epoch: int
+    is_fenced: bool
+    in_controlled_shutdown: bool
+    rack: str | None
+    address: tuple[str, int] | None
+    """Host and port of its listener for other brokers."""
+
+
 class Publisher:
     """Tells one core. Used by the control thread only, once the node serves."""
 
@@ -51,17 +63,15 @@ class Publisher:
         self,
         engine_configs: EngineConfigs,
         features: Sequence[tuple[str, int, int]] = SUPPORTED,
-        view: Callable[[PartitionImage], PartitionImage] | None = None,
     ) -> None:
-        """`features` are those that this node supports: name, lowest and highest level. `view`
-        gives partitions as this node serves them, where that is not as the metadata says."""
-        self._view = view
+        """`features` are those that this node supports: name, lowest and highest level."""
         self._engine_configs = engine_configs
         self._features = features
         self._kraft_version = 0
         self._core: _native.Topics | None = None
         self._logs: LogCalls | None = None
         self._listener_names: Sequence[str] = ()
+        self._inter_broker_listener = ""
         self._broker_config_watchers: list[Callable[[], object]] = []
 
     def serve(
@@ -71,12 +81,15 @@ class Publisher:
         *,
         kraft_version: int,
         listener_names: Sequence[str],
+        inter_broker_listener: str = "",
     ) -> None:
         """From now on changes are published to `core`, which has loaded the topics of `image`.
         `kraft_version` is the quorum's own, and the listeners are this node's: their clients are
-        told the endpoint of the same name of each broker."""
+        told the endpoint of the same name of each broker. Brokers reach each other by
+        `inter_broker_listener`."""
         self._core, self._kraft_version = core, kraft_version
         self._listener_names = listener_names
+        self._inter_broker_listener = inter_broker_listener
         self._publish_brokers(core, image)
         self._publish_features(core, image)
 
@@ -98,10 +111,9 @@ class Publisher:
             alike = frozenset(own.items())
             if alike not in configs:
                 configs[alike] = dict(self._engine_configs(own))
-            partitions = topic.partitions
-            if self._view is not None:
-                partitions = tuple(map(self._view, partitions))
-            states[topic.name] = TopicState(topic.id, topic.is_internal, configs[alike], partitions)
+            states[topic.name] = TopicState(
+                topic.id, topic.is_internal, configs[alike], topic.partitions
+            )
         return states
 
     def place(self, count: int) -> list[bytes]:
@@ -152,13 +164,25 @@ class Publisher:
             self._publish_brokers(core, image)
 
     def _publish_brokers(self, core: _native.Topics, image: Image) -> None:
-        """Has Metadata and errors that name a leader tell the brokers that are alive."""
+        """Has Metadata and errors that name a leader tell the brokers that are alive, and leaders
+        judge their followers by all that are registered."""
         names = self._listener_names
         core.set_brokers(
             [
                 (each.id, each.rack, [_address(each.endpoint(name)) for name in names])
                 for each in alive_brokers(image)
-            ]
+            ],
+            [
+                RegisteredBroker(
+                    each.id,
+                    each.epoch,
+                    each.is_fenced,
+                    each.in_controlled_shutdown,
+                    each.rack,
+                    _address(each.endpoint(self._inter_broker_listener)),
+                )
+                for each in image.brokers.values()
+            ],
         )
 
     def _publish_features(self, core: _native.Topics, image: Image) -> None:

@@ -25,11 +25,12 @@ from kafkalite.errors import CorruptFileError, KafkaliteError, LoadStoppedError,
 from kafkalite.listeners import between_brokers
 from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.fold import MetadataDelta, difference
-from kafkalite.metadata.image import NO_LEADER, Image, PartitionImage, TopicImage
+from kafkalite.metadata.image import Image, TopicImage
 from kafkalite.metadata.publisher import EngineConfigs, Publisher, slices
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import messages
 from kafkalite.replication.admission import JoinError, judge_cluster, lost_logs, raise_lost
+from kafkalite.replication.alter_partition import AlterPartition
 from kafkalite.replication.broker_epoch import Previous, forget, remember
 from kafkalite.replication.channels import WAKE_NUMBER, Channels
 from kafkalite.replication.directories import Directories
@@ -62,7 +63,6 @@ ASSIGN_VERSION: Final = 0
 ASSIGN_RETRY_MS: Final = 1_000
 LEAVE_WAIT_S: Final = 60.0
 """The longest time of a controlled shutdown, which ends when partitions are led elsewhere."""
-NAMED_MAX: Final = 10
 
 T = TypeVar("T")
 
@@ -83,11 +83,14 @@ class Member:
         session_ms: int,
         registration_ms: int,
         directory_failure_ms: int,
+        lag_ms: int,
+        inter_broker_listener: str,
     ) -> None:
         """`opened`: the copy of the metadata's log. `is_durable`: what is acknowledged is on disk.
-        `session_ms`: `broker.session.timeout.ms`; an answer is waited for half of it."""
+        `session_ms`: `broker.session.timeout.ms`; an answer is waited for half of it. `lag_ms`:
+        `replica.lag.time.max.ms`."""
         self.node_id = identity.node_id
-        self.publisher = Publisher(engine_configs, identity.features, self._as_served)
+        self.publisher = Publisher(engine_configs, identity.features)
         self.lock = WriteLock()
         self.timers = Timers()
         self.channels = Channels(f"broker-{identity.node_id}")
@@ -109,6 +112,8 @@ class Member:
         self._is_durable = is_durable
         self._assign_timer: Timer | None = None
         self._copy = opened.copy
+        self._lag_ms = lag_ms
+        self._inter_broker_listener = inter_broker_listener
         self._log = log
         self._answer_ms = max(1, session_ms // 2)
         self._stop_signals: Collection[signal.Signals] = ()
@@ -124,7 +129,6 @@ class Member:
         self._is_beating = False
         self._silence = Silence(self.now_ms())
         self._has_left = threading.Event()
-        self._told_unserved: set[tuple[bytes, int]] = set()
 
     def now_ms(self) -> int:
         """Monotonic milliseconds."""
@@ -229,8 +233,8 @@ class Member:
             self.image,
             kraft_version=self.kraft_version,
             listener_names=listener_names,
+            inter_broker_listener=self._inter_broker_listener,
         )
-        self._tell_unserved(self.image.topics.values())
 
     def unfence(self) -> None:
         """The broker is ready: returns when the controller has taken that in."""
@@ -287,6 +291,15 @@ class Member:
         self.publisher.change_logs_by(thread.logs)
         self.channels.wake_by(thread.core.requests)
         self.timers.call_at(self.now_ms(), self._begin_publishing)
+        self._lead(thread)
+
+    def _lead(self, thread: "Context") -> None:
+        """Has the leaders of this broker change their in-sync replicas by the controller."""
+        leaders = thread.core.leaders
+        alter_partition = AlterPartition(
+            self, leaders, self.channels, self.timers, self.now_ms, self._log, lag_ms=self._lag_ms
+        )
+        thread.on_number[leaders.CHANGES_NUMBER] = alter_partition.take
 
     def _forwarded(
         self, request: _native.Request, kind: type[messages.Message]
@@ -511,7 +524,6 @@ class Member:
         publisher.publish(delta)
         if not delta.changed_topics:
             return
-        self._tell_unserved(delta.changed_topics)
         new = {each.name for each in delta.changed_topics if each.name not in delta.before.topics}
         new |= set(gone) & set(image.topics)
         with self.lock.changing(new, are_new=True):
@@ -567,31 +579,6 @@ class Member:
                 future.set(None)
             else:
                 self._published.append((is_so, future))
-
-    def _as_served(self, partition: PartitionImage) -> PartitionImage:
-        """A partition that others have in sync, too, has no leader here: they would not get what
-        this broker takes, and one of them may be elected."""
-        if partition.leader == self.node_id and partition.isr != (self.node_id,):
-            return partition._replace(leader=NO_LEADER)
-        return partition
-
-    def _tell_unserved(self, topics: Collection[TopicImage]) -> None:
-        """Has the log say which partitions this broker should lead, which it cannot yet."""
-        found = [
-            (topic, partition.index)
-            for topic in topics
-            for partition in topic.partitions
-            if self._as_served(partition) is not partition
-            and (topic.id, partition.index) not in self._told_unserved
-        ]
-        for topic, index in found[:NAMED_MAX]:
-            self._log.error(
-                f"{topic.name}-{index} has several replicas: this broker follows other leaders, "
-                "and does not lead yet while others are in sync"
-            )
-        if len(found) > NAMED_MAX:
-            self._log.error(f"and {len(found) - NAMED_MAX} more partitions are not led")
-        self._told_unserved.update((topic.id, index) for topic, index in found)
 
 
 LEAVE_NUMBER: Final = 2**64 - 2

@@ -7,6 +7,7 @@ from signal import Signals
 
 from kafkalite import _native
 from kafkalite.config import Config
+from kafkalite.listeners import between_brokers
 from kafkalite.metadata.image import Endpoint
 from kafkalite.metadata.store import Limits
 from kafkalite.replication.admission import RANGES
@@ -59,6 +60,8 @@ def join(
         session_ms=config["broker.session.timeout.ms"],
         registration_ms=config["initial.broker.registration.timeout.ms"],
         directory_failure_ms=config["log.dir.failure.timeout.ms"],
+        lag_ms=config["replica.lag.time.max.ms"],
+        inter_broker_listener=between_brokers(config),
     )
     member.join(stop_signals)
     return member

@@ -40,6 +40,7 @@ Sample = tuple[Labels, float]
 Family = tuple[Metric, Iterable[Sample]]
 
 _SESSIONS = "kafka_server_fetchsessioncache"
+_REPLICAS = "kafka_server_replicamanager"
 COUNTS: Final = {
     "connections": Metric(
         "kafka_server_socket_server_metrics_connection_count", "gauge", "Open connections."
@@ -83,6 +84,28 @@ COUNTS: Final = {
     ),
     "fetch_session_partitions": Metric(
         f"{_SESSIONS}_numincrementalfetchpartitionscached", "gauge", "Partitions in fetch sessions."
+    ),
+    "leaders": Metric(f"{_REPLICAS}_leadercount", "gauge", "Partitions that this broker leads."),
+    "under_replicated_partitions": Metric(
+        f"{_REPLICAS}_underreplicatedpartitions",
+        "gauge",
+        "Of those, the ones of which not all replicas are in sync.",
+    ),
+    "under_min_isr_partitions": Metric(
+        f"{_REPLICAS}_underminisrpartitioncount",
+        "gauge",
+        "Of those, the ones with fewer in-sync replicas than min.insync.replicas.",
+    ),
+    "at_min_isr_partitions": Metric(
+        f"{_REPLICAS}_atminisrpartitioncount",
+        "gauge",
+        "Of those, the ones with just as many.",
+    ),
+    "isr_shrinks": Metric(
+        f"{_REPLICAS}_isrshrinks_total", "counter", "In-sync replicas became fewer."
+    ),
+    "isr_expands": Metric(
+        f"{_REPLICAS}_isrexpands_total", "counter", "In-sync replicas became more."
     ),
     "fetch_sessions_evicted": Metric(
         f"{_SESSIONS}_incrementalfetchsessionevictions_total",

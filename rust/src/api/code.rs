@@ -30,6 +30,7 @@ pub const INVALID_FETCH_SESSION_EPOCH: i16 = 71;
 pub const LISTENER_NOT_FOUND: i16 = 72;
 pub const FENCED_LEADER_EPOCH: i16 = 74;
 pub const UNKNOWN_LEADER_EPOCH: i16 = 75;
+pub const OFFSET_NOT_AVAILABLE: i16 = 78;
 pub const INVALID_RECORD: i16 = 87;
 pub const PRODUCER_FENCED: i16 = 90;
 pub const UNKNOWN_TOPIC_ID: i16 = 100;

@@ -15,7 +15,9 @@
 //!
 //! Refusals, per partition: TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST if it is named twice;
 //! UNSUPPORTED_VERSION for a special time younger than the version; UNKNOWN_TOPIC_OR_PARTITION;
-//! KAFKA_STORAGE_ERROR; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (v4, KIP-320); NOT_LEADER_OR_FOLLOWER.
+//! KAFKA_STORAGE_ERROR; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (v4, KIP-320); NOT_LEADER_OR_FOLLOWER; for the end and for
+//! what is not found, OFFSET_NOT_AVAILABLE (before v5 LEADER_NOT_AVAILABLE) until the high watermark of a new leader has
+//! come to where its epoch begins: an older one was told more (KIP-207).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -85,10 +87,19 @@ struct Asked {
     topic: usize,
     index: i32,
     timestamp: i64,
-    /// Where to look, and the end that the client may see; else the refusal.
-    place: std::result::Result<(Arc<Partition>, i64), i16>,
+    /// Where to look; else the refusal.
+    place: std::result::Result<Place, i16>,
     /// `None`: not looked up yet.
     found: Option<Found>,
+}
+
+/// Where a time is looked for.
+struct Place {
+    partition: Arc<Partition>,
+    /// The end that the client may see.
+    end: i64,
+    /// It is not known yet how far a consumer may see.
+    is_behind: bool,
 }
 
 impl Asked {
@@ -244,7 +255,7 @@ impl ListOffsets {
     pub fn next_directory(&self) -> Option<&Arc<LogDirectory>> {
         let next = self.partitions.iter().find(|asked| asked.must_search())?;
         let place = next.place.as_ref().ok();
-        place.map(|(partition, _)| &partition.directory)
+        place.map(|place| &place.partition.directory)
     }
 
     /// Looks up what is in memory, and searches the logs that lie where `may_search` allows it. May block
@@ -252,11 +263,14 @@ impl ListOffsets {
     /// inflation of a batch.
     pub fn search(&mut self, may_search: impl Fn(&Arc<LogDirectory>) -> bool) {
         for asked in &mut self.partitions {
-            if let Ok((partition, end)) = &asked.place
+            if let Ok(place) = &asked.place
                 && asked.found.is_none()
-                && (!asked.must_search() || may_search(&partition.directory))
+                && (!asked.must_search() || may_search(&place.partition.directory))
             {
-                match look_up(partition, asked.timestamp, *end) {
+                match look_up(&place.partition, asked.timestamp, place.end) {
+                    Ok(found) if place.is_behind && is_unsure(asked.timestamp, &found) => {
+                        asked.place = Err(offset_not_available(self.version));
+                    }
                     Ok(found) => asked.found = Some(found),
                     Err(error) => asked.place = Err(error.kafka_code()),
                 }
@@ -364,7 +378,7 @@ fn locate(
     current_leader_epoch: i32,
     replica_id: i32,
     isolation: i8,
-) -> std::result::Result<(Arc<Partition>, i64), i16> {
+) -> std::result::Result<Place, i16> {
     let TopicRef::Known(topic) = topic else {
         return Err(code::UNKNOWN_TOPIC_OR_PARTITION);
     };
@@ -375,7 +389,30 @@ fn locate(
         (CONSUMER, _) => offsets.high_watermark,
         _ => offsets.log_end_offset,
     };
-    Ok((partition.clone(), end))
+    let is_behind =
+        replica_id == CONSUMER && offsets.high_watermark < partition.log.leading_epoch_start();
+    Ok(Place {
+        partition: partition.clone(),
+        end,
+        is_behind,
+    })
+}
+
+/// The answer depends on a high watermark that is not known yet.
+fn is_unsure(timestamp: i64, found: &Found) -> bool {
+    match timestamp {
+        LATEST => true,
+        EARLIEST | EARLIEST_LOCAL | LATEST_TIERED | EARLIEST_PENDING_UPLOAD => false,
+        _ => found.offset < 0,
+    }
+}
+
+/// Clients do not know OFFSET_NOT_AVAILABLE before version 5.
+fn offset_not_available(version: i16) -> i16 {
+    match version {
+        5.. => code::OFFSET_NOT_AVAILABLE,
+        _ => code::LEADER_NOT_AVAILABLE,
+    }
 }
 
 fn look_up(partition: &Partition, timestamp: i64, end: i64) -> Result<Found> {

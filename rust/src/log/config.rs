@@ -62,6 +62,8 @@ pub struct LogConfig {
     pub compression: Option<(Codec, Option<i32>)>,
     /// `producer.id.expiration.ms` (a broker's setting)
     pub producer_id_expiration_ms: i64,
+    /// `min.insync.replicas`
+    pub min_in_sync_replicas: u32,
     /// `kafkalite.acks.fsync`: the high watermark follows the flushed offset, not the log end
     pub acks_fsync: bool,
     /// `kafkalite.produce.validation=header`: records are not walked
@@ -96,6 +98,7 @@ impl Default for LogConfig {
             message_timestamp_after_max_ms: 3_600_000,
             compression: None,
             producer_id_expiration_ms: 24 * 3_600_000,
+            min_in_sync_replicas: 1,
             acks_fsync: true,
             trust_records: false,
         }
@@ -221,6 +224,7 @@ impl LogConfig {
             "producer.id.expiration.ms" => {
                 self.producer_id_expiration_ms = number(1, INT_MAX)?;
             }
+            "min.insync.replicas" => self.min_in_sync_replicas = number(1, INT_MAX)? as u32,
             "kafkalite.acks.fsync" => {
                 self.acks_fsync = match value {
                     "group" => true,

@@ -138,22 +138,32 @@ impl Log {
         ends.check_order();
     }
 
-    /// The in-sync replicas have everything below `offset`; `i64::MAX` while there are none.
+    /// The replicas that are needed have everything below `offset`; `i64::MAX` where no other is. May wait for the
+    /// append lock.
     pub fn set_replicated_offset(&self, offset: i64) {
+        if self.note_replicated_offset(offset) {
+            self.after_high_watermark();
+        }
+    }
+
+    /// As `set_replicated_offset`, without a wait for anything. True: the high watermark has moved, and
+    /// `after_high_watermark` must follow.
+    pub fn note_replicated_offset(&self, offset: i64) -> bool {
         let acks_fsync = self.config.read().acks_fsync;
         let mut ends = self.ends.write();
         ends.replicated_offset = offset;
         let moved = ends.advance_high_watermark(acks_fsync);
         ends.check_order();
-        let high_watermark = ends.high_watermark.offset;
-        let has_transactions = ends.first_unstable_offset.is_some();
-        drop(ends);
-        if moved && has_transactions {
-            self.settle_transactions(high_watermark);
+        moved
+    }
+
+    /// The high watermark has moved: ended transactions below it are settled, and who waits is told.
+    pub fn after_high_watermark(&self) {
+        let ends = *self.ends.read();
+        if ends.first_unstable_offset.is_some() {
+            self.settle_transactions(ends.high_watermark.offset);
         }
-        if moved {
-            self.notify();
-        }
+        self.notify();
     }
 
     /// Puts indexes and producer snapshots of the closed segments on disk and moves the recovery

@@ -247,6 +247,16 @@ impl Log {
         epochs.end_offset_for(epoch, log_end_offset)
     }
 
+    /// Where the records of the epoch begin in which this replica leads: the log end, until it has one.
+    pub fn leading_epoch_start(&self) -> i64 {
+        // Before the epochs, as in `leader_epochs`.
+        let log_end_offset = self.ends.read().log_end.offset;
+        let epochs = self.epochs.read();
+        let latest = epochs.latest();
+        let own = latest.filter(|latest| latest.epoch == self.leading_epoch());
+        own.map_or(log_end_offset, |own| own.start_offset)
+    }
+
     /// -1 where this replica does not lead.
     pub fn leading_epoch(&self) -> i32 {
         self.leading_epoch.load(Ordering::Acquire)

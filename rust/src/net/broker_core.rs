@@ -54,6 +54,8 @@ impl BrokerCore {
         };
         let limits = settings.connections.clone();
         let replication = settings.replication.clone();
+        node.replication()
+            .set_lag_ms_max(settings.replica_lag_ms_max);
         let shared = Arc::new(Shared {
             context: Arc::new(RequestContext {
                 settings,
@@ -198,6 +200,7 @@ mod tests {
             fetch_bytes_max: 1000,
             fetch_sessions_max: 1,
             auto_create_topics: false,
+            replica_lag_ms_max: 30_000,
             intervals: Intervals::default(),
             cleaner: CleanerSettings::default(),
             replication: None,

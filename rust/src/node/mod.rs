@@ -24,8 +24,11 @@ use crate::image::{Broker, Features, Image, Permits};
 use crate::log::directory::LogDirectory;
 use crate::log::directory::directories::LogDirectories;
 use crate::log::housekeeper::{CleanerSettings, HousekeeperThread};
+use crate::replica::brokers::RegisteredBrokers;
 use crate::replica::follower::Followers;
+use crate::replica::leader::IsrAnswer;
 use crate::replica::park::Wake;
+use crate::replica::replication::Replication;
 use crate::uuid::Uuid;
 
 /// A replica of this node that does not lie where the metadata says.
@@ -60,6 +63,8 @@ pub struct Node {
     waker: Arc<dyn Wake>,
     /// Who has this node's replicas follow their leaders.
     followers: OnceLock<Arc<dyn Followers>>,
+    /// What its replicas need to lead others.
+    replication: Arc<Replication>,
 }
 
 impl Node {
@@ -92,6 +97,7 @@ impl Node {
             cleaner: Arc::default(),
             image: RwLock::new(Arc::new(Image::new(&options.cluster_id, options.node_id))),
             changing: Mutex::new(()),
+            replication: Arc::new(Replication::new(options.node_id, waker.clone())),
             waker,
             followers: OnceLock::new(),
         };
@@ -169,6 +175,47 @@ impl Node {
     /// The log directories that are in use.
     pub fn directories(&self) -> &[Arc<LogDirectory>] {
         &self.directories.online
+    }
+
+    /// What the replicas of this node need to lead others, and what comes of it.
+    pub fn replication(&self) -> &Arc<Replication> {
+        &self.replication
+    }
+
+    /// Replaces what is known of all registered brokers, alive or not. Who was fenced holds no high watermark back any
+    /// more.
+    pub fn set_registered_brokers(&self, brokers: RegisteredBrokers) {
+        self.replication.brokers.set(brokers);
+        for topic in self.image().topics() {
+            for replica in topic.replicas() {
+                replica.look_again();
+            }
+        }
+    }
+
+    /// Has followers of this node's leaders that are not caught up leave the in-sync replicas. To be called every half
+    /// of `replica.lag.time.max.ms`; `now_ms` is of a clock that is not set back.
+    pub fn sweep_in_sync_replicas(&self, now_ms: i64) {
+        for topic in self.image().topics() {
+            for replica in topic.replicas() {
+                replica.sweep(now_ms);
+            }
+        }
+    }
+
+    /// Has a leader know the controller's answer to its proposal of this number.
+    pub fn settle_in_sync_replicas(
+        &self,
+        topic_id: &Uuid,
+        partition: i32,
+        number: u64,
+        answer: IsrAnswer,
+    ) {
+        let image = self.image();
+        let topic = image.topic_by_id(topic_id);
+        if let Some(replica) = topic.and_then(|topic| topic.replica(partition)) {
+            replica.on_isr_answer(number, answer);
+        }
     }
 
     /// Replaces the brokers that are alive.

@@ -117,6 +117,7 @@ impl Node {
         if let Some(topic) = self.image().topic(name) {
             for replica in topic.replicas() {
                 replica.log.set_config(config.clone());
+                replica.look_again();
             }
         }
     }
@@ -138,7 +139,7 @@ impl Node {
             let known = older.and_then(|topic| topic.replica(index));
             let part = self.make_hosted(plan, index, registration, known);
             if let Some(replica) = part.replica() {
-                replica.set_in_sync_replicas(self.node_id, &registration.in_sync_replicas);
+                replica.on_registration(registration);
             }
             hosted.push(part);
         }
@@ -158,13 +159,7 @@ impl Node {
         if registration.directory_of(self.node_id).is_none() {
             return HostedPartition::Elsewhere;
         }
-        let (leader_epoch, role) = match registration.leader_id == self.node_id {
-            true => (registration.leader_epoch, Role::Leader),
-            false => (registration.leader_epoch, Role::Follower),
-        };
-        if let Some(known) =
-            known.filter(|known| (known.leader_epoch, known.role) == (leader_epoch, role))
-        {
+        if let Some(known) = known.filter(|known| known.is_of(registration)) {
             return HostedPartition::Online(known.clone());
         }
         let Some((directory, log)) = self.directories.log(&plan.name, index, plan.id) else {
@@ -178,8 +173,8 @@ impl Node {
         let known = known.map(|known| &**known);
         HostedPartition::Online(Arc::new(Partition::new(
             place,
-            role,
-            leader_epoch,
+            registration,
+            &self.replication,
             known,
             new_waiters,
         )))

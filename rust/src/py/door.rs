@@ -151,6 +151,8 @@ fn class_name(error: &Error) -> &'static str {
         Error::TransactionCoordinatorFenced(_) => "TransactionCoordinatorFencedError",
         Error::LogDeleted { .. } => "LogDeletedError",
         Error::NotLeader { .. } => "NotLeaderOrFollowerError",
+        Error::NotEnoughReplicas { .. } => "NotEnoughReplicasError",
+        Error::NotEnoughReplicasAfterAppend { .. } => "NotEnoughReplicasAfterAppendError",
         Error::OffsetOutOfRange { .. } => "OffsetOutOfRangeError",
         Error::UnexpectedAppendOffset { .. } => "UnexpectedAppendOffsetError",
         Error::Panicked { .. } => "KafkaliteError",

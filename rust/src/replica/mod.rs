@@ -12,12 +12,18 @@
 //! NOT_LEADER_OR_FOLLOWER where it does not. They are found by topic and index: each topic of the image
 //! holds its own (`Topic::leader`), so that a request looks up its topic and nothing else.
 
+pub mod brokers;
 pub mod follower;
+pub mod isr_changes;
+pub mod leader;
+mod leading;
 pub mod park;
 mod partition;
+pub mod replication;
 
 use std::sync::Arc;
 
+pub use leading::LeaderFacts;
 pub use partition::{Batches, Partition, Role};
 
 /// The part that this node has in a partition.

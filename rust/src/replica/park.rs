@@ -3,7 +3,9 @@
 //!
 //! ```text
 //! Produce, acks=all   waits for the high watermark to pass its last record
-//! Fetch               waits for high watermark or last stable offset, by its isolation, to move
+//! Fetch               waits for high watermark or last stable offset, by its isolation, to move; a follower's for
+//!                     the log end
+//! DeleteRecords       waits for the low watermark
 //! ```
 //!
 //! Which offset the high watermark waits for (with `kafkalite.acks.fsync` the flushed one) is the log's
@@ -48,6 +50,10 @@ pub enum WaitFor {
     HighWatermark(i64),
     /// Last stable offset above the offset (a reader of committed records).
     LastStable(i64),
+    /// Log end above the offset (a follower).
+    LogEnd(i64),
+    /// Low watermark at or above the offset: no replica that lives has records below it any more.
+    LowWatermark(i64),
 }
 
 impl WaitFor {
@@ -56,6 +62,9 @@ impl WaitFor {
             WaitFor::Committed(target) => offsets.high_watermark >= target,
             WaitFor::HighWatermark(seen) => offsets.high_watermark > seen,
             WaitFor::LastStable(seen) => offsets.last_stable_offset > seen,
+            WaitFor::LogEnd(seen) => offsets.log_end_offset > seen,
+            // No log knows it (`Waiters::advance_low_watermark`).
+            WaitFor::LowWatermark(_) => false,
         }
     }
 }
@@ -118,7 +127,16 @@ impl Waiters {
 
     /// Wakes those that wait for records of others.
     pub fn wake_readers(&self) {
-        self.wake_those(|wait_for| !matches!(wait_for, WaitFor::Committed(_)));
+        let writes =
+            |wait_for| matches!(wait_for, WaitFor::Committed(_) | WaitFor::LowWatermark(_));
+        self.wake_those(|wait_for| !writes(wait_for));
+    }
+
+    /// The low watermark has come to this.
+    pub fn advance_low_watermark(&self, low_watermark: i64) {
+        self.wake_those(
+            |wait_for| matches!(wait_for, WaitFor::LowWatermark(target) if low_watermark >= target),
+        );
     }
 
     /// Wakes those that wait for what has come.

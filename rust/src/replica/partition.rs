@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
+use crate::image::PartitionRegistration;
 use crate::log::append::{AppendInfo, AppendRequest};
 use crate::log::directory::LogDirectory;
 use crate::log::log::Log;
+use crate::replica::leading::Leading;
 use crate::replica::park::{StopReason, Waiters};
+use crate::replica::replication::Replication;
 
 /// The `leading_epoch` of a log whose replica does not lead.
 const NO_EPOCH: i32 = -1;
@@ -16,6 +19,15 @@ const NO_EPOCH: i32 = -1;
 pub enum Role {
     Leader,
     Follower,
+}
+
+impl Role {
+    fn of(registration: &PartitionRegistration, node_id: i32) -> Role {
+        match registration.leader_id == node_id {
+            true => Role::Leader,
+            false => Role::Follower,
+        }
+    }
 }
 
 /// See the module. `role` and `leader_epoch` are those of the metadata in which it was published.
@@ -29,12 +41,20 @@ pub struct Partition {
     pub waiters: Arc<Waiters>,
     /// Where the log lies.
     pub directory: Arc<LogDirectory>,
+    /// What it knows of the other replicas, where it leads them. `None`: there is no other.
+    pub(super) leading: Option<Leading>,
+    pub(super) replication: Arc<Replication>,
 }
 
 /// Batches for a partition, by who brings them.
 pub enum Batches<'a> {
-    /// `guard`: that of the verification of its transaction, if there is one.
-    OfClient { records: &'a mut [u8], guard: u64 },
+    /// `guard`: that of the verification of its transaction, if there is one. `acks_all`: the client waits until all
+    /// in-sync replicas have them.
+    OfClient {
+        records: &'a mut [u8],
+        guard: u64,
+        acks_all: bool,
+    },
     /// `transaction_version`: of the transactions that markers among them end.
     OfCoordinator {
         records: &'a mut [u8],
@@ -43,17 +63,21 @@ pub enum Batches<'a> {
 }
 
 impl Partition {
-    /// Puts a log into a role, from which it knows the leader epoch and whom to tell what becomes of it.
+    /// Puts a log into the role that `registration` gives this node, from which it knows the leader epoch and whom to
+    /// tell what becomes of it.
     ///
     /// The waiters are those of `older`, the replica that was in this place before, if both lead: whoever
-    /// waits there waits on. The caller publishes the replica, and then calls `succeed`.
+    /// waits there waits on. What comes to `older` still is refused. The caller publishes the replica, and then calls
+    /// `succeed`.
     pub fn new(
         (directory, log): (Arc<LogDirectory>, Arc<Log>),
-        role: Role,
-        leader_epoch: i32,
+        registration: &PartitionRegistration,
+        replication: &Arc<Replication>,
         older: Option<&Partition>,
         new_waiters: impl FnOnce() -> Waiters,
     ) -> Partition {
+        let leader_epoch = registration.leader_epoch;
+        let role = Role::of(registration, replication.node_id);
         assert!(leader_epoch >= 0, "an elected leader has an epoch");
         if let Some(older) = older {
             assert!(
@@ -71,15 +95,20 @@ impl Partition {
         };
         log.set_observer(waiters.clone());
         let role_number = log.begin_role();
+        if let Some(leading) = older.and_then(|older| older.leading.as_ref()) {
+            leading.end();
+        }
+        let is_alone = role == Role::Leader && registration.replicas.len() == 1;
+        if !is_alone {
+            // Before anything is appended in the new role: what counted as replicated in the one before says nothing.
+            log.set_replicated_offset(log.high_watermark());
+        }
         log.lead(match role {
             Role::Leader => leader_epoch,
             Role::Follower => NO_EPOCH,
         });
-        if role == Role::Follower {
-            // What it appends is not committed by that: its leader says how far that is.
-            log.set_replicated_offset(log.high_watermark());
-        }
-        Partition {
+        let leads_others = role == Role::Leader && !is_alone;
+        let replica = Partition {
             index: log.partition(),
             role,
             leader_epoch,
@@ -87,22 +116,30 @@ impl Partition {
             log,
             waiters,
             directory,
+            leading: leads_others.then(|| Leading::new(replication.node_id, registration)),
+            replication: replication.clone(),
+        };
+        match is_alone {
+            true => replica.log.set_replicated_offset(i64::MAX),
+            false => replica.look_again(),
+        }
+        replica
+    }
+
+    /// The metadata has come to this; nothing of it may make another replica of this one (`is_of`).
+    pub fn on_registration(&self, registration: &PartitionRegistration) {
+        debug_assert!(self.is_of(registration));
+        if let Some(leading) = &self.leading {
+            leading.on_registration(self, registration);
         }
     }
 
-    /// Bounds the high watermark by the in-sync replicas of the metadata. A leader that is the only one of
-    /// them commits what it has by itself; beside others nothing more is committed until they have it. A
-    /// follower is told by its leader, and by nobody else.
-    pub fn set_in_sync_replicas(&self, node_id: i32, in_sync_replicas: &[i32]) {
-        if self.role == Role::Follower {
-            return;
-        }
-        let is_alone = in_sync_replicas == [node_id];
-        let replicated_offset = match is_alone {
-            true => i64::MAX,
-            false => self.log.high_watermark(),
-        };
-        self.log.set_replicated_offset(replicated_offset);
+    /// The replica that this node has by `registration` is this one still.
+    pub fn is_of(&self, registration: &PartitionRegistration) -> bool {
+        let is_led_so = self.role == Role::of(registration, self.replication.node_id)
+            && self.leader_epoch == registration.leader_epoch;
+        let leads_others = self.role == Role::Leader && registration.replicas.len() > 1;
+        is_led_so && (self.leading.is_some() || !leads_others)
     }
 
     /// Has those who wait at `older` look again, after this replica was published in its place. A Fetch that
@@ -147,7 +184,13 @@ impl Partition {
             return Some(Err(self.not_leader()));
         }
         if self.log.high_watermark() > last_offset {
-            return Some(Ok(()));
+            let is_under = self.leading.as_ref().is_some_and(|leading| {
+                leading.is_maximal_under_min_isr(self.min_in_sync_replicas())
+            });
+            return Some(match is_under {
+                true => Err(self.not_enough_replicas_after_append()),
+                false => Ok(()),
+            });
         }
         match ended {
             Some(_) => Some(Err(self.deleted())),
@@ -157,6 +200,32 @@ impl Partition {
 
     fn not_leader(&self) -> Error {
         Error::NotLeader {
+            topic: self.log.topic().to_owned(),
+            partition: self.index,
+        }
+    }
+
+    pub(super) fn min_in_sync_replicas(&self) -> usize {
+        self.log.config().min_in_sync_replicas as usize
+    }
+
+    /// Errors: `NotEnoughReplicas`, where records that all in-sync replicas are to have are not taken.
+    fn check_in_sync(&self) -> Result<()> {
+        let is_under = self
+            .leading
+            .as_ref()
+            .is_some_and(|leading| leading.is_under_min_isr(self.min_in_sync_replicas()));
+        match is_under {
+            true => Err(Error::NotEnoughReplicas {
+                topic: self.log.topic().to_owned(),
+                partition: self.index,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    fn not_enough_replicas_after_append(&self) -> Error {
+        Error::NotEnoughReplicasAfterAppend {
             topic: self.log.topic().to_owned(),
             partition: self.index,
         }
@@ -173,7 +242,8 @@ impl Partition {
     /// their order. A change of role or epoch does not wait for an append that is under way, since its log
     /// directory may not answer: that one ends as it began, and the next one sees the change.
     ///
-    /// Errors, of each: as `leading_epoch`, and as `Log::append`.
+    /// Errors, of each: as `leading_epoch`, and as `Log::append`; `NotEnoughReplicas`, where it is to be on all in-sync
+    /// replicas.
     pub fn append<'a>(
         &self,
         batches: impl ExactSizeIterator<Item = Batches<'a>>,
@@ -183,9 +253,47 @@ impl Partition {
         if let Err(error) = self.leading_epoch() {
             return batches.map(|_| Err(error.clone())).collect();
         }
+        if let Err(error) = self.check_in_sync() {
+            return self.append_without_acks_all(batches, now_ms, &error);
+        }
+        self.append_all(batches, now_ms)
+    }
+
+    /// Refuses those that all in-sync replicas are to have, and appends the others.
+    fn append_without_acks_all<'a>(
+        &self,
+        batches: impl ExactSizeIterator<Item = Batches<'a>>,
+        now_ms: i64,
+        refusal: &Error,
+    ) -> Vec<Result<AppendInfo>> {
+        let mut answers = Vec::with_capacity(batches.len());
+        let mut taken = Vec::new();
+        for each in batches {
+            match each {
+                Batches::OfClient {
+                    acks_all: false, ..
+                } => {
+                    answers.push(None);
+                    taken.push(each);
+                }
+                _ => answers.push(Some(Err(refusal.clone()))),
+            }
+        }
+        let mut appended = self.append_all(taken.into_iter(), now_ms).into_iter();
+        let answers = answers
+            .into_iter()
+            .filter_map(|refused| refused.or_else(|| appended.next()));
+        answers.collect()
+    }
+
+    fn append_all<'a>(
+        &self,
+        batches: impl ExactSizeIterator<Item = Batches<'a>>,
+        now_ms: i64,
+    ) -> Vec<Result<AppendInfo>> {
         let leader_epoch = NO_EPOCH;
         let requests = batches.map(|batches| match batches {
-            Batches::OfClient { records, guard } => AppendRequest {
+            Batches::OfClient { records, guard, .. } => AppendRequest {
                 records,
                 origin: AppendOrigin::Client,
                 leader_epoch,

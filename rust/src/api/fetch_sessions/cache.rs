@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::session::{Member, NO_SESSION, Said, Session};
+use super::session::{Member, NO_SESSION, Said, Session, SessionKind};
 use crate::limits::{FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX};
 
 pub struct Entry {
@@ -14,6 +14,14 @@ pub struct Entry {
     /// How many partitions it has, as far as `Cache::partitions` counts them.
     pub size: usize,
     pub created_ms: u64,
+    is_privileged: bool,
+}
+
+impl Entry {
+    /// Of two sessions the one with the larger value stays (`EvictableKey`).
+    fn value(&self) -> (bool, usize) {
+        (self.is_privileged, self.size)
+    }
 }
 
 /// A session and its lock. Whoever holds that may take the lock of the cache, and not the other way
@@ -68,7 +76,7 @@ impl Cache {
     pub fn create(
         &mut self,
         slots_max: usize,
-        uses_topic_ids: bool,
+        kind: SessionKind,
         said: &[(&Member, Said)],
         now_ms: u64,
     ) -> i32 {
@@ -79,14 +87,14 @@ impl Cache {
         // Only who is gone for good makes room for partitions, or one large session would take the
         // place of all small ones: none is smaller than nothing.
         while self.partitions + size > FETCH_SESSION_PARTITIONS_MAX {
-            if !self.evict(0, now_ms) {
+            if !self.evict((false, 0), now_ms) {
                 return NO_SESSION;
             }
         }
-        if self.entries.len() >= slots_max && !self.evict(size, now_ms) {
+        if self.entries.len() >= slots_max && !self.evict((kind.is_privileged, size), now_ms) {
             return NO_SESSION;
         }
-        let session = Session::of(uses_topic_ids, said);
+        let session = Session::of(kind.uses_topic_ids, said);
         let id = self.new_id();
         let size = session.len();
         self.partitions += size;
@@ -97,6 +105,7 @@ impl Cache {
             }),
             size,
             created_ms: now_ms,
+            is_privileged: kind.is_privileged,
         };
         self.entries.insert(id, entry);
         self.check();
@@ -108,8 +117,8 @@ impl Cache {
         assert!(self.partitions <= FETCH_SESSION_PARTITIONS_MAX);
     }
 
-    /// Makes room for a session of so many partitions, if there is one that may go.
-    fn evict(&mut self, size: usize, now_ms: u64) -> bool {
+    /// Makes room for a session of this value, if there is one that may go.
+    fn evict(&mut self, value: (bool, usize), now_ms: u64) -> bool {
         let is_over = |since_ms: u64| now_ms.saturating_sub(since_ms) > FETCH_SESSION_EVICTION_MS;
         let used = self.entries.iter();
         let used =
@@ -119,13 +128,12 @@ impl Cache {
             .filter(|(last_used_ms, _)| is_over(*last_used_ms))
             .map(|(_, id)| id);
         if victim.is_none() {
-            let old = self
-                .entries
-                .iter()
-                .filter(|(_, entry)| is_over(entry.created_ms));
+            let old = self.entries.iter().filter(|(_, entry)| {
+                is_over(entry.created_ms) || (value.0 && !entry.is_privileged)
+            });
             victim = old
-                .min_by_key(|(id, entry)| (entry.size, **id))
-                .filter(|(_, entry)| entry.size < size)
+                .min_by_key(|(id, entry)| (entry.value(), **id))
+                .filter(|(_, entry)| entry.value() < value)
                 .map(|(id, _)| *id);
         }
         if let Some(id) = victim {

@@ -12,7 +12,8 @@
 //! `max.incremental.fetch.session.cache.slots` sessions at most, and so many partitions in all of them. A
 //! new one takes the place of the one used longest ago if that was idle for two minutes, else of the
 //! smallest one that is older than two minutes and smaller than the new one, else it is not made
-//! (`FetchSessionCache.tryEvict`).
+//! (`FetchSessionCache.tryEvict`). That of a follower is privileged: it takes the place of a consumer's of any age and
+//! size, and gives its own to another follower's only.
 //!
 //! A client that goes on adding partitions to its session is told at a bound that there is no such session,
 //! and asks for all anew; it gets one where there is room. So is who names what can be no topic.
@@ -30,14 +31,14 @@ use super::code;
 use crate::limits::FETCH_SESSION_PARTITIONS_MAX;
 
 use cache::{Cache, Shared};
-pub use session::{Member, NO_SESSION, PartitionKey, Said, TopicKey, Wanted};
+pub use session::{Member, NO_SESSION, PartitionKey, Said, SessionKind, TopicKey, Wanted};
 
 /// The kind of session that a request turned out to have.
 pub enum Context {
     /// Without a session: every partition is answered.
     Sessionless,
     /// Wants a session, which is made when the answer is known.
-    Full { uses_topic_ids: bool },
+    Full { kind: SessionKind },
     /// The session, and the epoch that it must still have when the answer is made.
     Incremental { id: i32, epoch: i32 },
     /// The whole request is refused.
@@ -63,7 +64,7 @@ pub struct FetchSessions {
 pub struct SessionRequest {
     pub id: i32,
     pub epoch: i32,
-    pub uses_topic_ids: bool,
+    pub kind: SessionKind,
 }
 
 const INITIAL_EPOCH: i32 = 0;
@@ -106,9 +107,7 @@ impl FetchSessions {
             }
             let context = match request.epoch {
                 FINAL_EPOCH => Context::Sessionless,
-                _ => Context::Full {
-                    uses_topic_ids: request.uses_topic_ids,
-                },
+                _ => Context::Full { kind: request.kind },
             };
             return (context, without_repetitions(asked));
         }
@@ -120,7 +119,7 @@ impl FetchSessions {
         if session.epoch() != request.epoch {
             return refuse(code::INVALID_FETCH_SESSION_EPOCH);
         }
-        if session.uses_topic_ids() != request.uses_topic_ids {
+        if session.uses_topic_ids() != request.kind.uses_topic_ids {
             return refuse(code::FETCH_SESSION_TOPIC_ID_ERROR);
         }
         if !session.may_grow(&asked, room) {
@@ -186,9 +185,9 @@ impl FetchSessions {
         match *context {
             Context::Sessionless => all(NO_SESSION),
             Context::Refused(error_code) => none(error_code, NO_SESSION),
-            Context::Full { uses_topic_ids } => {
+            Context::Full { kind } => {
                 let mut cache = self.cache.lock();
-                all(cache.create(self.slots_max, uses_topic_ids, said, now_ms))
+                all(cache.create(self.slots_max, kind, said, now_ms))
             }
             Context::Incremental { id, epoch } => {
                 let known = self.session(id);
@@ -253,6 +252,7 @@ mod tests {
                 max_bytes: 1,
                 current_leader_epoch: -1,
                 last_fetched_epoch: -1,
+                log_start_offset: -1,
             },
         }
     }
@@ -261,7 +261,7 @@ mod tests {
         SessionRequest {
             id,
             epoch,
-            uses_topic_ids: false,
+            kind: SessionKind::default(),
         }
     }
 
@@ -358,7 +358,10 @@ mod tests {
         let (context, _) = sessions.open(request(id.wrapping_add(1), 1), vec![], &[], 1);
         assert_eq!(refusal(&context), Some(code::FETCH_SESSION_ID_NOT_FOUND));
         let by_id = SessionRequest {
-            uses_topic_ids: true,
+            kind: SessionKind {
+                uses_topic_ids: true,
+                is_privileged: false,
+            },
             ..request(id, 3)
         };
         let (context, _) = sessions.open(by_id, vec![], &[], 1);

@@ -16,6 +16,14 @@ use crate::uuid::Uuid;
 /// "No session" in requests and answers.
 pub const NO_SESSION: i32 = 0;
 
+/// What sets sessions apart.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SessionKind {
+    pub uses_topic_ids: bool,
+    /// It is a follower's.
+    pub is_privileged: bool,
+}
+
 /// A topic as requests of one version name it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TopicKey {
@@ -32,6 +40,8 @@ pub struct Wanted {
     pub max_bytes: u64,
     pub current_leader_epoch: i32,
     pub last_fetched_epoch: i32,
+    /// That of a follower's log.
+    pub log_start_offset: i64,
 }
 
 /// A partition of a request or a session. `name` is the topic's, where it was ever known.

@@ -13,10 +13,10 @@
 //! partition, what the transaction's coordinator says (`transaction.rs`), and:
 //! UNKNOWN_TOPIC_ID; TOPIC_AUTHORIZATION_FAILED; INVALID_TOPIC_EXCEPTION for a coordinator's topic;
 //! UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER; anything but one batch of magic 2 (INVALID_RECORD, CORRUPT_MESSAGE);
-//! zstd before version 7; acks other than -1, 0, 1 (INVALID_REQUIRED_ACKS); what
-//! `batch/validate/` refuses; storage errors; REQUEST_TIMED_OUT. NOT_ENOUGH_REPLICAS comes
-//! up on one node only as what a transaction's coordinator says: `min.insync.replicas` counts for no more than the
-//! replicas that a partition has (`Partition.effectiveMinIsr`).
+//! zstd before version 7; acks other than -1, 0, 1 (INVALID_REQUIRED_ACKS); with acks -1 NOT_ENOUGH_REPLICAS where fewer are
+//! in sync than `min.insync.replicas`, which counts for no more than the replicas that a partition has
+//! (`Partition.effectiveMinIsr`); what `batch/validate/` refuses; storage errors; NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few
+//! are in sync once the records are committed; NOT_LEADER_OR_FOLLOWER where another one leads meanwhile; REQUEST_TIMED_OUT.
 //!
 //! Version notes: v7 zstd (KIP-110); v8 record errors (KIP-467); v9 flexible; v10 current leader
 //! (KIP-951); v13 topic ids (KIP-516).

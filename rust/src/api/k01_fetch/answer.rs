@@ -247,6 +247,7 @@ mod tests {
             max_bytes: 1,
             current_leader_epoch: -1,
             last_fetched_epoch: -1,
+            log_start_offset: -1,
         };
         let member = Member {
             key: (key, index),
@@ -291,6 +292,7 @@ mod tests {
             listener: 0,
             context: Context::Sessionless,
             readable: partitions.len(),
+            follower: None,
             is_parked: false,
             partitions,
             body_bytes: 0,

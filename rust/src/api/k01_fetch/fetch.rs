@@ -11,6 +11,7 @@ use crate::log::directory::LogDirectory;
 use crate::log::read::{FetchedRange, ReadIsolation};
 use crate::log::state::producers::AbortedTransaction;
 use crate::replica::Partition;
+use crate::replica::leader::{FetchRefusal, ReplicaFetch};
 use crate::replica::park::{Parked, WaitFor};
 
 /// From here on a client knows KAFKA_STORAGE_ERROR.
@@ -35,6 +36,8 @@ pub struct Fetch {
     pub(super) partitions: Vec<FetchPartition>,
     /// How many of `partitions` a log is asked for.
     pub(super) readable: usize,
+    /// Who fetches, if it is a follower.
+    pub(super) follower: Option<Follower>,
     /// It is registered at its partitions, or has been woken there.
     pub is_parked: bool,
     /// Bytes of the request, in which names of unknown topics may be.
@@ -42,6 +45,17 @@ pub struct Fetch {
     /// The partitions of a large one that there are not.
     pub(super) rest: Option<Rest>,
     pub(super) rest_bytes: usize,
+}
+
+/// A broker whose replicas follow those of this node.
+pub(super) struct Follower {
+    pub(super) replica_id: i32,
+    /// -1: it does not say.
+    pub(super) broker_epoch: i64,
+    /// Of a clock that is not set back.
+    pub(super) received_ms: u64,
+    /// So many of the partitions have been looked at once: of them the leader knows how far the follower is.
+    pub(super) acknowledged: usize,
 }
 
 pub(super) struct FetchPartition {
@@ -86,6 +100,7 @@ pub(super) struct Part {
     pub(super) error_code: i16,
     /// In which the log was led when it was looked at.
     pub(super) leading_epoch: i32,
+    pub(super) log_end_offset: i64,
     pub(super) high_watermark: i64,
     pub(super) last_stable_offset: i64,
     pub(super) log_start_offset: i64,
@@ -100,6 +115,7 @@ impl Part {
         Part {
             error_code,
             leading_epoch: -1,
+            log_end_offset: -1,
             high_watermark: -1,
             last_stable_offset: -1,
             log_start_offset: -1,
@@ -147,27 +163,38 @@ impl Fetch {
     /// Goes on reading the logs, in which it may block: it reads indexes and headers of segments. Cheap
     /// where nothing is new: a few comparisons a partition. False: the next one has records in a log
     /// directory that `may_read` does not allow.
-    pub fn look(&self, looked: &mut Looked, may_read: impl Fn(&Arc<LogDirectory>) -> bool) -> bool {
+    pub fn look(
+        &mut self,
+        looked: &mut Looked,
+        may_read: impl Fn(&Arc<LogDirectory>) -> bool,
+    ) -> bool {
         if looked.parts.is_empty() {
             looked.parts.reserve_exact(self.partitions.len());
         }
         let mut here = None;
-        for asked in self.readable().iter().skip(looked.parts.len()) {
+        for place in looked.parts.len()..self.readable {
+            let Some(asked) = self.partitions.get(place) else {
+                break;
+            };
             if let Some(directory) = asked.partition.as_ref().map(|each| &each.directory)
                 && here.is_none_or(|here| !Arc::ptr_eq(here, directory))
             {
                 if may_read(directory) {
                     here = Some(directory);
-                } else if self.has_records(asked) {
+                } else if self.must_enter(place, asked) {
                     return false;
                 }
             }
             let part = match (asked.error_code, &asked.partition) {
                 (code::NONE, Some(partition)) => self
                     .read_partition(&asked.member.wanted, partition, looked)
+                    .and_then(|part| self.acknowledge(place, asked, part))
                     .unwrap_or_else(|error| Part::refused(self.error_code(&error))),
                 (error_code, _) => Part::refused(error_code),
             };
+            if let Some(follower) = &mut self.follower {
+                follower.acknowledged = follower.acknowledged.max(place + 1);
+            }
             looked.must_be_told |= part.error_code != code::NONE || part.diverging.is_some();
             let range = part.range.as_ref();
             looked.is_on_older_segment |= range.is_some_and(|range| range.is_on_older_segment);
@@ -185,11 +212,52 @@ impl Fetch {
 
     /// The log directory in which `look` has to read next.
     pub fn next_directory(&self, looked: &Looked) -> Option<&Arc<LogDirectory>> {
-        let mut left = self.readable().iter().skip(looked.parts.len());
-        let next = left.find(|asked| self.has_records(asked))?;
+        let mut left = self.readable().iter().enumerate().skip(looked.parts.len());
+        let (_, next) = left.find(|(place, asked)| self.must_enter(*place, asked))?;
         next.partition
             .as_ref()
             .map(|partition| &partition.directory)
+    }
+
+    /// The partition at this place has to be looked at by one who may wait in its log directory: there are records, or the high
+    /// watermark may move, and with it transactions end.
+    fn must_enter(&self, place: usize, asked: &FetchPartition) -> bool {
+        let follower = self.follower.as_ref();
+        follower.is_some_and(|follower| follower.acknowledged <= place) || self.has_records(asked)
+    }
+
+    /// Has the leader know how far a follower is, whose fetch was refused nothing. Once, so that a fetch which has waited
+    /// says nothing new.
+    fn acknowledge(&self, place: usize, asked: &FetchPartition, mut part: Part) -> Result<Part> {
+        let (Some(follower), Some(partition)) = (&self.follower, &asked.partition) else {
+            return Ok(part);
+        };
+        if follower.acknowledged > place
+            || part.error_code != code::NONE
+            || part.diverging.is_some()
+        {
+            return Ok(part);
+        }
+        let wanted = &asked.member.wanted;
+        let fetch = ReplicaFetch {
+            replica_id: follower.replica_id,
+            broker_epoch: follower.broker_epoch,
+            fetch_offset: wanted.fetch_offset,
+            log_start_offset: wanted.log_start_offset,
+        };
+        let received_ms = i64::try_from(follower.received_ms).unwrap_or(i64::MAX);
+        let error_code = match partition.on_replica_fetch(&fetch, received_ms) {
+            Ok(()) => {
+                // What it has just said may have moved it.
+                part.high_watermark = partition.log.high_watermark();
+                return Ok(part);
+            }
+            Err(FetchRefusal::NotAssigned) if wanted.current_leader_epoch >= 0 => {
+                code::UNKNOWN_LEADER_EPOCH
+            }
+            Err(_) => code::NOT_LEADER_OR_FOLLOWER,
+        };
+        Ok(Part::refused(error_code))
     }
 
     /// There is something to read, or an offset that may be none: all else is in memory.
@@ -200,7 +268,8 @@ impl Fetch {
         let offsets = partition.log.offsets();
         let end = match self.isolation {
             ReadIsolation::LastStable => offsets.last_stable_offset,
-            _ => offsets.high_watermark,
+            ReadIsolation::HighWatermark => offsets.high_watermark,
+            ReadIsolation::LogEnd => offsets.log_end_offset,
         };
         asked.member.wanted.fetch_offset < end
     }
@@ -228,6 +297,7 @@ impl Fetch {
         let offsets = partition.log.offsets();
         let mut part = Part {
             leading_epoch,
+            log_end_offset: offsets.log_end_offset,
             high_watermark: offsets.high_watermark,
             last_stable_offset: offsets.last_stable_offset,
             log_start_offset: offsets.log_start_offset,
@@ -301,6 +371,11 @@ impl Fetch {
         looked.size_bytes as usize
     }
 
+    /// A follower fetches, which no client's quota holds back.
+    pub fn is_of_follower(&self) -> bool {
+        self.follower.is_some()
+    }
+
     /// Partitions to wait at, each with the event for which it waits after `looked`.
     pub fn wait_for<'a>(
         &'a self,
@@ -309,7 +384,8 @@ impl Fetch {
         self.seen(looked).map(|(partition, part)| {
             let wait_for = match self.isolation {
                 ReadIsolation::LastStable => WaitFor::LastStable(part.last_stable_offset),
-                _ => WaitFor::HighWatermark(part.high_watermark),
+                ReadIsolation::HighWatermark => WaitFor::HighWatermark(part.high_watermark),
+                ReadIsolation::LogEnd => WaitFor::LogEnd(part.log_end_offset),
             };
             (partition, wait_for)
         })

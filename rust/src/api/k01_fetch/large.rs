@@ -56,7 +56,8 @@ pub fn read_large(
             Some(marks.rest(grammar, &list, (kept, image), customs, rule)?)
         }
     };
-    begin(header, &asks, ask, opened, rest, (bytes_max, body_bytes))
+    let bounds = (bytes_max, body_bytes);
+    begin(header, &asks, ask, opened, rest, (bounds, now_ms))
 }
 
 /// Partitions of a large request that there are not.

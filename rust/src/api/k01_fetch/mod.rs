@@ -16,11 +16,16 @@
 //! answer: UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION. By the log:
 //! INCONSISTENT_TOPIC_ID, where the topic of a session was made anew; FENCED_LEADER_EPOCH,
 //! UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER where another node leads, also by now if the request
-//! waited, and for a replica's fetch (no follower is led here);
+//! waited;
 //! OFFSET_OUT_OF_RANGE below the log start and above the log end (between the high watermark and the
 //! log end there is nothing yet, and no error), and for a last fetched epoch that the log does not know;
 //! KAFKA_STORAGE_ERROR, also where the log directory is offline,
 //! before version 6 as NOT_LEADER_OR_FOLLOWER. These end the wait, the others do not.
+//!
+//! A follower reads to the log end. Where it is refused nothing and has not diverged, its fetch says, when it is first looked at,
+//! that it has all below its fetch offset (`Partition::on_replica_fetch`): UNKNOWN_LEADER_EPOCH (NOT_LEADER_OR_FOLLOWER if it
+//! names no leader epoch) where it is not assigned a replica, as far as is known here; NOT_LEADER_OR_FOLLOWER for a
+//! broker epoch that has gone (KIP-903). Its fetch waits for the log end.
 //!
 //! Version notes: v4 isolation level (KIP-98); v7 sessions; v9 leader epoch; v11 rack; v12 flexible,
 //! diverging epochs (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 current leader and
@@ -38,7 +43,7 @@ pub use large::read_large;
 pub use request::memory_bytes_ahead;
 
 use answer::{content_bytes_max, frame_bytes};
-use fetch::{FetchPartition, storage_error};
+use fetch::{FetchPartition, Follower, storage_error};
 
 use super::code;
 use super::fetch_sessions::{Context, FetchSessions, Member, TopicKey};
@@ -75,7 +80,8 @@ pub fn read(
     let (session, forgotten) = (request.session, &request.forgotten);
     let opened = sessions.open(session, request.asked, forgotten, now_ms);
     let asks = request.asks;
-    begin(header, &asks, ask, opened, None, (bytes_max, body_bytes))
+    let bounds = (bytes_max, body_bytes);
+    begin(header, &asks, ask, opened, None, (bounds, now_ms))
 }
 
 fn may_replicate(ask: &Ask<'_>) -> bool {
@@ -89,7 +95,7 @@ fn begin(
     ask: &Ask<'_>,
     (context, members): (Context, Vec<Member>),
     rest: Option<Rest>,
-    (bytes_max, body_bytes): (u64, usize),
+    ((bytes_max, body_bytes), now_ms): ((u64, usize), u64),
 ) -> Result<Fetch> {
     let is_replica = request.replica_id >= 0;
     let may_replicate = is_replica && may_replicate(ask);
@@ -97,7 +103,7 @@ fn begin(
     let mut refused = Vec::new();
     for member in members {
         let (error_code, partition) = match resolve(&member, ask, is_replica, may_replicate) {
-            Ok(topic) => located(&member, topic, is_replica, header.api_version),
+            Ok(topic) => located(&member, topic, header.api_version),
             Err(error_code) => {
                 refused.push(FetchPartition {
                     member,
@@ -134,6 +140,7 @@ fn begin(
         max_bytes,
         content_bytes_max,
         isolation: match request.isolation {
+            _ if is_replica => ReadIsolation::LogEnd,
             1 => ReadIsolation::LastStable,
             _ => ReadIsolation::HighWatermark,
         },
@@ -141,6 +148,12 @@ fn begin(
         context,
         partitions,
         readable,
+        follower: is_replica.then_some(Follower {
+            replica_id: request.replica_id,
+            broker_epoch: request.broker_epoch,
+            received_ms: now_ms,
+            acknowledged: 0,
+        }),
         is_parked: false,
         // The rest keeps the whole frame.
         body_bytes: if rest.is_some() { 0 } else { body_bytes },
@@ -178,12 +191,7 @@ fn resolve<'a>(
 }
 
 /// The replica whose log is asked, or the refusal that is known before.
-fn located(
-    member: &Member,
-    topic: &Topic,
-    is_replica: bool,
-    version: i16,
-) -> (i16, Option<Arc<Partition>>) {
+fn located(member: &Member, topic: &Topic, version: i16) -> (i16, Option<Arc<Partition>>) {
     let found = leader(topic, member.key.1, member.wanted.current_leader_epoch);
     match found {
         Err(code::KAFKA_STORAGE_ERROR) => (storage_error(version), None),
@@ -192,7 +200,6 @@ fn located(
             (code::INCONSISTENT_TOPIC_ID, None)
         }
         Err(error_code) => (error_code, None),
-        Ok(_) if is_replica => (code::NOT_LEADER_OR_FOLLOWER, None),
         Ok(partition) => (code::NONE, Some(partition.clone())),
     }
 }

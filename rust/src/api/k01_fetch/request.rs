@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::fetch::PARTITION_BYTES;
 use crate::access::{Operation, Resource};
 use crate::api::fetch_sessions::{
-    FetchSessions, Member, NO_SESSION, PartitionKey, SessionRequest, TopicKey, Wanted,
+    FetchSessions, Member, NO_SESSION, PartitionKey, SessionKind, SessionRequest, TopicKey, Wanted,
 };
 use crate::api::handler::Ask;
 use crate::api::large::partitions::{Grammar, Marks};
@@ -32,6 +32,8 @@ pub struct Request {
 /// The wishes of a request for all partitions.
 pub struct Asks {
     pub replica_id: i32,
+    /// The broker epoch of a follower, -1 where it does not say.
+    pub broker_epoch: i64,
     pub max_wait_ms: i32,
     pub min_bytes: i32,
     pub max_bytes: i32,
@@ -95,6 +97,7 @@ pub fn parse(
     let (version, flexible) = (header.api_version, header.flexible);
     let image = ask.image;
     let mut replica_id = if version <= 14 { reader.i32()? } else { -1 };
+    let mut broker_epoch = -1;
     let max_wait_ms = reader.i32()?;
     let min_bytes = reader.i32()?;
     let max_bytes = reader.i32()?;
@@ -128,6 +131,7 @@ pub fn parse(
         reader.tags(|tag, field| {
             if tag == REPLICA_STATE_TAG && version >= 15 {
                 replica_id = field.i32()?;
+                broker_epoch = field.i64()?;
             }
             Ok(())
         })?;
@@ -135,6 +139,7 @@ pub fn parse(
     Ok(Request {
         asks: Asks {
             replica_id,
+            broker_epoch,
             max_wait_ms,
             min_bytes,
             max_bytes,
@@ -143,7 +148,10 @@ pub fn parse(
         session: SessionRequest {
             id,
             epoch,
-            uses_topic_ids: version >= TOPIC_IDS_SINCE,
+            kind: SessionKind {
+                uses_topic_ids: version >= TOPIC_IDS_SINCE,
+                is_privileged: replica_id >= 0,
+            },
         },
         asked,
         forgotten,
@@ -195,10 +203,7 @@ fn read_topic(
         };
         let fetch_offset = reader.i64()?;
         let last_fetched_epoch = if version >= 12 { reader.i32()? } else { -1 };
-        if version >= 5 {
-            // A follower's log start offset.
-            reader.i64()?;
-        }
+        let log_start_offset = if version >= 5 { reader.i64()? } else { -1 };
         let max_bytes = reader.i32()?;
         reader.skip_tags(flexible)?;
         if let Some(marks) = marks.as_mut()
@@ -215,6 +220,7 @@ fn read_topic(
                 max_bytes: u64::try_from(max_bytes).unwrap_or(0),
                 current_leader_epoch,
                 last_fetched_epoch,
+                log_start_offset,
             },
         });
     }

@@ -12,7 +12,7 @@ pub type Kept = Box<dyn Any + Send>;
 
 /// The end of a call, for Python.
 pub enum Answer {
-    /// The first offset of records that are committed.
+    /// The first offset of records that are committed; the low watermark once others are deleted.
     Offset(i64),
     Kept(Kept),
     /// Logs were made or deleted, or metadata is durable.
@@ -26,6 +26,8 @@ pub struct LogAnswer {
 
 pub(super) enum Answered {
     Appended(Arc<Partition>, AppendInfo),
+    /// Records below the offset, which are to go from all replicas.
+    Deleted(Arc<Partition>, i64),
     Ended(Answer),
 }
 
@@ -41,6 +43,13 @@ impl LogAnswer {
     pub fn take(self) -> Result<Answer> {
         let (partition, info) = match self.result? {
             Answered::Appended(partition, info) => (partition, info),
+            Answered::Deleted(partition, offset) => {
+                let unfinished = || Error::InvalidArgument("replicas have them still".to_owned());
+                let deleted = partition.deleted_below(offset);
+                return deleted
+                    .unwrap_or_else(|| Err(unfinished()))
+                    .map(Answer::Offset);
+            }
             Answered::Ended(answer) => return Ok(answer),
         };
         let uncommitted = || Error::InvalidArgument("records are not committed yet".to_owned());

@@ -24,6 +24,8 @@ pub enum LogOperation {
     /// Appends records of a coordinator. The answer comes once they are committed, or lost.
     /// The version is that of the transactions that markers in them end.
     Append(Vec<u8>, Option<i16>),
+    /// Deletes the records below an offset. The answer comes once no replica that lives has them any more.
+    DeleteRecords(i64),
     /// Asks the log something, and keeps the answer as the caller wants it.
     Ask(Ask),
 }
@@ -45,18 +47,23 @@ impl ControlCall for LogCall {
         let result = match call {
             LogOperation::Append(records, version) => append(&partition, records, version, now_ms)
                 .map(|info| Answered::Appended(partition.clone(), info)),
+            LogOperation::DeleteRecords(offset) => partition
+                .leading_epoch()
+                .and_then(|_| partition.log.advance_log_start_offset(offset))
+                .map(|start| Answered::Deleted(partition.clone(), start)),
             LogOperation::Ask(ask) => {
                 ask(&partition.log).map(|kept| Answered::Ended(Answer::Kept(kept)))
             }
         };
-        let end_offset = match &result {
-            Ok(Answered::Appended(_, info)) => Some(info.last_offset + 1),
+        let wait_for = match &result {
+            Ok(Answered::Appended(_, info)) => Some(WaitFor::Committed(info.last_offset + 1)),
+            Ok(Answered::Deleted(_, offset)) => Some(WaitFor::LowWatermark(*offset)),
             _ => None,
         };
         // Before Python can be woken.
         control.answer(number, LogAnswer { result });
-        match end_offset {
-            Some(end_offset) => wake_once_committed(&partition, end_offset, number, control),
+        match wait_for {
+            Some(wait_for) => wake_once_met(&partition, wait_for, number, control),
             None => control.wake(number),
         }
     }
@@ -77,13 +84,13 @@ fn append(
     answer.into_iter().last().unwrap_or_else(none)
 }
 
-fn wake_once_committed(
+fn wake_once_met(
     partition: &Arc<Partition>,
-    end_offset: i64,
+    wait_for: WaitFor,
     number: u64,
     control: &ControlQueue,
 ) {
-    if partition.log.config().acks_fsync {
+    if matches!(wait_for, WaitFor::Committed(_)) && partition.log.config().acks_fsync {
         partition.request_flush();
     }
     let parked = Parked {
@@ -92,9 +99,13 @@ fn wake_once_committed(
         slot: number,
     };
     let waiters = &partition.waiters;
-    waiters.register(parked, WaitFor::Committed(end_offset));
+    waiters.register(parked, wait_for);
     // What came before the registration woke nobody.
-    let is_due = partition.log.high_watermark() >= end_offset || waiters.has_failed();
+    let is_met = match wait_for {
+        WaitFor::LowWatermark(target) => partition.low_watermark() >= target,
+        _ => wait_for.is_met(&partition.log.offsets()),
+    };
+    let is_due = is_met || waiters.has_failed();
     if is_due && waiters.deregister(parked) {
         control.wake(number);
     }

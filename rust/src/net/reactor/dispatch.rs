@@ -474,6 +474,7 @@ fn stage(
             directory: storage.number_of(&partition.directory),
             partition: partition.clone(),
             guard: each.guard,
+            acks_all: produce.acks == -1,
         };
         // The ranges count from the start of the content, as the reader did.
         let records = &each.records;

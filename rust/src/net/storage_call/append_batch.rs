@@ -20,6 +20,7 @@ pub struct Source {
     pub directory: usize,
     /// That of the verification of its transaction, if there is one.
     pub guard: u64,
+    pub acks_all: bool,
 }
 
 #[derive(Default)]
@@ -97,6 +98,7 @@ impl PendingAppends {
             start: place.1,
             length,
             guard: source.guard,
+            acks_all: source.acks_all,
         });
         self.bytes += length;
     }
@@ -139,6 +141,7 @@ pub struct Piece {
     pub start: usize,
     pub length: usize,
     guard: u64,
+    acks_all: bool,
 }
 
 /// Records to be appended to logs of one directory. Pieces stand in the order of their requests, which
@@ -177,6 +180,7 @@ impl AppendBatch {
             let batches = group.iter_mut().map(|slice| Batches::OfClient {
                 records: &mut *slice.records,
                 guard: slice.guard,
+                acks_all: slice.acks_all,
             });
             let appended = partition.append(batches, now_ms);
             if partition.log.config().acks_fsync {
@@ -205,6 +209,7 @@ struct Slice<'a> {
     piece: usize,
     partition: &'a Arc<Partition>,
     guard: u64,
+    acks_all: bool,
     records: &'a mut [u8],
 }
 
@@ -224,6 +229,7 @@ fn slices<'a>(pieces: &'a [Piece], buffers: &'a mut [Vec<u8>]) -> Vec<Slice<'a>>
                 piece: index,
                 partition: &piece.partition,
                 guard: piece.guard,
+                acks_all: piece.acks_all,
                 records,
             });
         }

@@ -13,6 +13,7 @@ use crate::net::shared::Shared;
 use crate::node::Node;
 use crate::py::door::enter;
 use crate::replica::park::WaitFor;
+use crate::replica::{LeaderFacts, Role};
 
 /// The figures of one node, while it runs and after.
 #[pyclass(frozen, module = "kafkalite._native")]
@@ -93,8 +94,8 @@ impl Figures {
             for partition in image.topics().flat_map(|topic| topic.replicas()) {
                 partition.waiters.look(|parked, wait_for| {
                     match wait_for {
-                        WaitFor::Committed(_) => writers.insert(parked),
-                        WaitFor::HighWatermark(_) | WaitFor::LastStable(_) => {
+                        WaitFor::Committed(_) | WaitFor::LowWatermark(_) => writers.insert(parked),
+                        WaitFor::HighWatermark(_) | WaitFor::LastStable(_) | WaitFor::LogEnd(_) => {
                             readers.insert(parked)
                         }
                     };
@@ -124,7 +125,10 @@ fn counts_of(shared: &Shared) -> HashMap<&'static str, i64> {
     let counts = &shared.counts;
     let (sessions, session_partitions, evicted) = shared.context.fetch_sessions.counts();
     let of = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let leading = LeadingCounts::of(&shared.node);
+    let replication = shared.node.replication();
     HashMap::from([
+        ("at_min_isr_partitions", leading.at_min_isr),
         ("connections", shared.admission.count() as i64),
         ("fetch_session_partitions", session_partitions as i64),
         ("fetch_sessions", sessions as i64),
@@ -140,6 +144,15 @@ fn counts_of(shared: &Shared) -> HashMap<&'static str, i64> {
             of(counts.idle_closed.load(Ordering::Relaxed)),
         ),
         (
+            "isr_expands",
+            of(replication.isr_expands.load(Ordering::Relaxed)),
+        ),
+        (
+            "isr_shrinks",
+            of(replication.isr_shrinks.load(Ordering::Relaxed)),
+        ),
+        ("leaders", leading.leaders),
+        (
             "received_bytes",
             of(counts.received_bytes.load(Ordering::Relaxed)),
         ),
@@ -149,5 +162,36 @@ fn counts_of(shared: &Shared) -> HashMap<&'static str, i64> {
         ),
         ("sent_bytes", of(counts.sent_bytes.load(Ordering::Relaxed))),
         ("storage_hand_overs", of(shared.storage.hand_overs())),
+        ("under_min_isr_partitions", leading.under_min_isr),
+        ("under_replicated_partitions", leading.under_replicated),
     ])
+}
+
+/// Of the partitions that this node leads.
+#[derive(Default)]
+struct LeadingCounts {
+    leaders: i64,
+    under_replicated: i64,
+    under_min_isr: i64,
+    at_min_isr: i64,
+}
+
+impl LeadingCounts {
+    fn of(node: &Node) -> LeadingCounts {
+        let mut counts = LeadingCounts::default();
+        let image = node.image();
+        let replicas = image.topics().flat_map(|topic| topic.replicas());
+        for replica in replicas.filter(|replica| replica.role == Role::Leader) {
+            // One that is alone is in sync, and that is all it may be asked for.
+            let facts = replica.leader_facts().unwrap_or(LeaderFacts {
+                is_at_min_isr: true,
+                ..LeaderFacts::default()
+            });
+            counts.leaders += 1;
+            counts.under_replicated += i64::from(facts.is_under_replicated);
+            counts.under_min_isr += i64::from(facts.is_under_min_isr);
+            counts.at_min_isr += i64::from(facts.is_at_min_isr);
+        }
+        counts
+    }
 }

@@ -177,7 +177,7 @@ fn call_named(name: &str, arguments: &Bound<'_, PyTuple>) -> PyResult<LogOperati
         }
         "delete_records" => {
             let (offset,) = arguments.extract()?;
-            Ok(ask(move |log| log.advance_log_start_offset(offset)))
+            Ok(LogOperation::DeleteRecords(offset))
         }
         "describe_producers" => Ok(ask(|log| Ok(ProducerEntry::all_of(&log.producers())))),
         _ => {

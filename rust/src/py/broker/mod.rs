@@ -6,6 +6,7 @@
 
 pub mod claim;
 pub mod figures;
+pub mod leaders;
 pub mod log_calls;
 pub mod requests;
 mod settings;
@@ -33,6 +34,7 @@ use crate::py::arrow_server::{PyArrowServer, serve_node};
 use crate::py::door::{enter, raise};
 use claim::ClaimedDirectories;
 use figures::Figures;
+use leaders::Leaders;
 use log_calls::Logs;
 use requests::Requests;
 use settings::{GivenCleaner, GivenLimits, replication_of, settings_of};
@@ -49,6 +51,8 @@ pub struct PyBrokerCore {
     requests: Py<Requests>,
     #[pyo3(get)]
     logs: Py<Logs>,
+    #[pyo3(get)]
+    leaders: Py<Leaders>,
     #[pyo3(get)]
     topics: Py<Topics>,
     /// Repairs at the start, a sentence each.
@@ -99,6 +103,7 @@ impl PyBrokerCore {
         Ok(PyBrokerCore {
             requests: Py::new(py, Requests::new(broker.clone()))?,
             logs: Py::new(py, Logs::new(broker.clone()))?,
+            leaders: Py::new(py, Leaders::new(broker.clone()))?,
             topics: Py::new(py, Topics::new(broker.clone()))?,
             broker,
             repairs: notes,

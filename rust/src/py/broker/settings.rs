@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::limits::{ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX};
+use crate::limits::{ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX, REPLICA_LAG_MS_MAX};
 use crate::log::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
 use crate::net::admission::rate::Windows;
@@ -53,6 +53,10 @@ pub fn settings_of(given: &HashMap<String, i64>, cleaner: CleanerSettings) -> Re
                 usize::try_from(*slots).unwrap_or(0)
             }),
         auto_create_topics: setting("auto.create.topics.enable")? != 0,
+        replica_lag_ms_max: given
+            .get("replica.lag.time.max.ms")
+            .copied()
+            .unwrap_or(REPLICA_LAG_MS_MAX),
         intervals: Intervals {
             retention_check_ms: setting("log.retention.check.interval.ms")?,
             first_retention_check_ms: setting("log.initial.task.delay.ms")?,

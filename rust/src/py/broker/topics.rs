@@ -15,6 +15,7 @@ use crate::net::control::log_lifecycle;
 use crate::node::{MetadataDelta, TopicPlan};
 use crate::py::door::enter;
 use crate::py::engine::{Configs, log_config};
+use crate::replica::brokers::{RegisteredBroker, RegisteredBrokers};
 use crate::uuid::Uuid;
 
 /// `kafkalite.metadata.publisher.TopicState`.
@@ -28,6 +29,17 @@ pub struct GivenTopic {
 
 /// Id, rack, and host and port for each listener of this node that the broker has.
 type GivenBroker = (i32, Option<String>, Vec<Option<(String, i32)>>);
+
+/// `kafkalite.metadata.publisher.RegisteredBroker`.
+#[derive(FromPyObject)]
+pub struct GivenRegistration {
+    id: i32,
+    epoch: i64,
+    is_fenced: bool,
+    in_controlled_shutdown: bool,
+    rack: Option<String>,
+    address: Option<(String, i32)>,
+}
 
 /// `kafkalite.metadata.image.PartitionImage`.
 #[derive(FromPyObject)]
@@ -89,8 +101,19 @@ impl Topics {
         })
     }
 
-    /// Has clients told of these brokers, all that are alive.
-    fn set_brokers(&self, brokers: Vec<GivenBroker>) {
+    /// Has clients told of these brokers, all that are alive; and leaders judge their followers by what is `registered`,
+    /// alive or not.
+    fn set_brokers(&self, brokers: Vec<GivenBroker>, registered: Vec<GivenRegistration>) {
+        let registered = registered.into_iter().map(|each| RegisteredBroker {
+            node_id: each.id,
+            broker_epoch: each.epoch,
+            is_fenced: each.is_fenced,
+            in_controlled_shutdown: each.in_controlled_shutdown,
+            rack: each.rack,
+            endpoint: each.address,
+        });
+        let registered = RegisteredBrokers::new(registered);
+        self.broker.node.set_registered_brokers(registered);
         let brokers = brokers.into_iter().map(|(node_id, rack, addresses)| {
             let endpoint = |(host, port)| Endpoint { host, port };
             let endpoints = addresses.into_iter().map(|each| each.map(endpoint));

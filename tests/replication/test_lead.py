@@ -1,0 +1,127 @@
+"""A broker of kafkalite leads partitions that brokers of Apache Kafka's follow."""
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from oracle.broker import KafkaBroker
+from oracle.tools import KafkaTools
+from replication.nodes import Node, new_kafka, wait_until
+
+LEADER, FOLLOWERS = 21, (22, 23)
+LAG_MS = 1_000
+"""Shorter than the session: who stands still leaves the ISR before the controller fences it."""
+
+
+class Cluster(NamedTuple):
+    """A leader of kafkalite's, and its followers."""
+
+    leader: Node
+    followers: list[KafkaBroker]
+
+    def make(self, topic: str, replicas: Sequence[int], min_isr: int) -> None:
+        config = {"min.insync.replicas": str(min_isr)}
+        topics = [NewTopic(topic, 1, replica_assignment=[list(replicas)], config=config)]
+        admin = self._admin()
+        for made in admin.create_topics(topics).values():
+            made.result(30)
+        wait_until(lambda: self.isr(topic) == set(replicas))
+
+    def delete(self, topic: str) -> None:
+        admin = self._admin()
+        for deleted in admin.delete_topics([topic]).values():
+            deleted.result(30)
+
+    def isr(self, topic: str) -> set[int]:
+        """The in-sync replicas, as the leader's metadata has them."""
+        found = self._admin().list_topics(topic, timeout=10).topics[topic]
+        return set(found.partitions[0].isrs) if found.error is None and found.partitions else set()
+
+    def produce(self, topic: str, values: Sequence[str], acks: str = "all") -> list[int | str]:
+        """The offset of each record, or the error's name."""
+        settings = {"bootstrap.servers": self.leader.address, "acks": acks, "retries": 0}
+        producer = Producer(settings)
+        told: list[int | str] = []
+
+        def delivered(error: KafkaError | None, message: object) -> None:
+            told.append(error.name() if error else message.offset())  # type: ignore[attr-defined]
+
+        for value in values:
+            producer.produce(topic, value, partition=0, on_delivery=delivered)
+        assert producer.flush(60) == 0
+        return told
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.leader.address})
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    kafka_tools: KafkaTools,
+    kafka_controller: KafkaBroker,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Cluster]:
+    folder: Path = tmp_path_factory.mktemp("lead")
+    configs = {"replica.lag.time.max.ms": LAG_MS}
+    leader = Node(LEADER, folder / "leader", kafka_controller, **configs)
+    with ExitStack() as stack:
+        stack.enter_context(leader)
+        followers = [
+            stack.enter_context(new_kafka(kafka_tools, folder / str(each), kafka_controller, each))
+            for each in FOLLOWERS
+        ]
+        yield Cluster(leader, followers)
+
+
+@pytest.mark.oracle
+def test_kafkas_brokers_follow_and_hold_acks_all_back(cluster: Cluster) -> None:
+    cluster.make("followed", (LEADER, *FOLLOWERS), 2)
+    values = [f"value-{number}" for number in range(200)]
+    assert cluster.produce("followed", values) == list(range(200))
+    # All of it is in the logs of the followers, as it is in the leader's.
+    logs = [each.log_dirs[0] for each in cluster.followers]
+    segments = [each / "followed-0" / f"{0:020}.log" for each in (cluster.leader.data, *logs)]
+    wait_until(lambda: len({each.read_bytes() for each in segments}) == 1)
+    epochs = [each.parent / "leader-epoch-checkpoint" for each in segments]
+    assert len({each.read_text() for each in epochs}) == 1
+    cluster.delete("followed")
+
+
+@pytest.mark.oracle
+def test_a_follower_that_stands_still_leaves_and_comes_back(cluster: Cluster) -> None:
+    cluster.make("still", (LEADER, *FOLLOWERS), 2)
+    stopped = cluster.followers[1]
+    os.kill(stopped.pid, signal.SIGSTOP)
+    try:
+        # Until it has left, it holds all back that it has not.
+        assert cluster.produce("still", ["a", "b"]) == [0, 1]
+        assert cluster.isr("still") == {LEADER, FOLLOWERS[0]}
+        assert cluster.produce("still", ["c"]) == [2]
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+    wait_until(lambda: cluster.isr("still") == {LEADER, *FOLLOWERS})
+    cluster.delete("still")
+
+
+@pytest.mark.oracle
+def test_with_too_few_in_sync_acks_all_is_refused_and_acks_one_is_not(cluster: Cluster) -> None:
+    cluster.make("few", (LEADER, *FOLLOWERS), 3)
+    stopped = cluster.followers[0]
+    os.kill(stopped.pid, signal.SIGSTOP)
+    try:
+        assert cluster.produce("few", ["a"], acks="1") == [0]
+        wait_until(lambda: cluster.isr("few") == {LEADER, FOLLOWERS[1]})
+        assert cluster.produce("few", ["b"]) == ["NOT_ENOUGH_REPLICAS"]
+        assert cluster.produce("few", ["c"], acks="1") == [1]
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+    wait_until(lambda: cluster.isr("few") == {LEADER, *FOLLOWERS})
+    assert cluster.produce("few", ["d"]) == [2]
+    cluster.delete("few")
