@@ -18,7 +18,7 @@ use crate::log::directory::{DirectoryOptions, LogDirectory};
 use crate::log::log::Log;
 use crate::log::recover::LoadReport;
 use crate::log::segment::open_segments::OpenSegments;
-use crate::log::storage::DiskStorage;
+use crate::log::storage::{DiskStorage, Storage};
 use crate::uuid::Uuid;
 
 /// How to open a node.
@@ -82,7 +82,12 @@ impl Claimed {
     /// Errors: that of the first directory, if none can be had; that of the metadata directory;
     /// `LogDirRefused` if two do not go together.
     pub fn open(options: NodeOptions) -> Result<Claimed> {
-        let open_segments = OpenSegments::new(Arc::new(DiskStorage), options.open_segments_max);
+        Claimed::open_in(Arc::new(DiskStorage), options)
+    }
+
+    /// As `open`, of directories in this storage.
+    pub fn open_in(storage: Arc<dyn Storage>, options: NodeOptions) -> Result<Claimed> {
+        let open_segments = OpenSegments::new(storage, options.open_segments_max);
         let has_own = !options.paths.contains(&options.metadata_path);
         let directory_ids = (0..=options.paths.len())
             .map(|_| Uuid::random())
