@@ -97,8 +97,10 @@ impl Cached {
             || said.error_code != code::NONE
             || said.high_watermark != self.high_watermark
             || said.log_start_offset != self.log_start_offset;
+        // A follower that has diverged takes nothing else of the answer, the high watermark neither (KAFKA-14704): unlike
+        // with Kafka it is told again, or would not know of it until the next record.
         self.high_watermark = match said.error_code {
-            code::NONE => said.high_watermark,
+            code::NONE if !said.has_diverged => said.high_watermark,
             _ => -1,
         };
         self.log_start_offset = said.log_start_offset;
@@ -183,7 +185,13 @@ impl Session {
         for member in asked {
             let known = self.order.get(&member.key);
             match known.and_then(|place| self.partitions.get_mut(place)) {
-                Some(cached) => cached.wanted = member.wanted,
+                Some(cached) => {
+                    if cached.wanted.current_leader_epoch != member.wanted.current_leader_epoch {
+                        // A replica that follows anew knows only what it has made its own before.
+                        cached.high_watermark = -1;
+                    }
+                    cached.wanted = member.wanted;
+                }
                 None => self.put(Cached::new(member.clone())),
             }
         }
@@ -222,5 +230,41 @@ mod tests {
         assert_eq!((session.epoch(), session.next_epoch()), (1, 2));
         session.epoch = i32::MAX;
         assert_eq!(session.next_epoch(), 1);
+    }
+
+    /// Both left a follower with an old high watermark until the next record came.
+    #[test]
+    fn a_follower_that_has_diverged_or_follows_anew_is_told_the_high_watermark_again() {
+        let wanted = Wanted {
+            fetch_offset: 5,
+            max_bytes: 1,
+            current_leader_epoch: 3,
+            last_fetched_epoch: 2,
+            log_start_offset: 0,
+        };
+        let key = (TopicKey::Name("t".into()), 0);
+        let member = |wanted| Member {
+            key: key.clone(),
+            name: None,
+            wanted,
+        };
+        let said = |has_diverged| Said {
+            error_code: code::NONE,
+            high_watermark: 4,
+            log_start_offset: 0,
+            has_records: false,
+            has_diverged,
+        };
+        let mut session = Session::of(false, &[(&member(wanted), said(true))]);
+        assert!(session.tell(&key, &said(false)));
+        assert!(!session.tell(&key, &said(false)));
+        session.update(&[member(wanted)], &[]);
+        assert!(!session.tell(&key, &said(false)));
+        let anew = Wanted {
+            current_leader_epoch: 4,
+            ..wanted
+        };
+        session.update(&[member(anew)], &[]);
+        assert!(session.tell(&key, &said(false)));
     }
 }
