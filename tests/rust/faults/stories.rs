@@ -9,7 +9,7 @@ use kafkalite::batch::header::patch_offset_and_epoch;
 use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::error::Error;
 use kafkalite::log::append::AppendRequest;
-use kafkalite::log::config::LogConfig;
+use kafkalite::log::config::{CleanupPolicy, LogConfig};
 use kafkalite::log::log::Log;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::segment::open_segments::OpenSegments;
@@ -382,4 +382,40 @@ fn an_append_without_a_descriptor_fails_alone_and_one_whose_file_does_not_open_t
     storage.inject(Fault::of(Operation::Open, "/t-0/", Failure::Io).lasting());
     assert!(append_to(0).is_err());
     assert!(directory.health().is_offline());
+}
+
+/// With `kafkalite.acks.fsync=none` a segment is not on disk when the next one gets its name. A power cut took its end by
+/// whole batches and left the next one: the log went on behind a hole, and a follower with such a log asked its leader for
+/// what comes behind that only, joined the in-sync replicas, and could be elected. Found by the cluster simulation.
+#[test]
+fn a_log_that_nobody_flushed_ends_where_a_power_cut_has_left_a_hole() {
+    let compacted = CleanupPolicy {
+        delete: false,
+        compact: true,
+    };
+    for (cleanup_policy, keeps_later) in [(config().cleanup_policy, false), (compacted, true)] {
+        let config = LogConfig {
+            acks_fsync: false,
+            cleanup_policy,
+            ..config()
+        };
+        let storage = MemoryStorage::default();
+        let log = create(&storage, &config).unwrap().log;
+        while log.segments().len() < 3 {
+            let number = log.offsets().log_end_offset;
+            append(&log, batch(Codec::None, NOBODY, number, 3, 40), 1).unwrap();
+        }
+        let path = path_of(0, ".log");
+        let bytes = storage.files()[&path].clone();
+        let last = valid_prefix(&bytes, 0).pop().unwrap();
+        let file = storage.open(&path, OpenMode::ReadWrite).unwrap();
+        file.set_size(last.position as u64).unwrap();
+        let opened = open(&storage.crash(Crash::Kill), &Opening::unclean(&config)).unwrap();
+        let ends_before = opened.log.offsets().log_end_offset == last.base_offset;
+        // Of a compacted log records go from the end of a segment by right.
+        assert_eq!(
+            (ends_before, opened.log.segments().len() > 1),
+            (!keeps_later, keeps_later)
+        );
+    }
 }

@@ -83,6 +83,9 @@ impl Loader<'_> {
                 self.report.truncated_bytes += lost;
                 self.report
                     .note(format!("cut {lost} bytes off segment {base}: {reason}"));
+            }
+            let goes_on = todo.front().map_or(i64::MIN, |(base, _)| *base);
+            if rebuilt.cut.is_some() || self.is_hole(rebuilt.end.next_offset, goes_on) {
                 // These first, the last of them first: a crash before the cut must not leave a
                 // log that goes on behind a hole.
                 while let Some((_, later)) = todo.pop_back() {
@@ -110,6 +113,15 @@ impl Loader<'_> {
             self.sync_directory()?;
         }
         Ok(producers)
+    }
+
+    /// Records between two segments are lost: the end of the first one has not come to the disk, and the next one has.
+    /// Who follows goes on behind what it has, so that nobody would ever bring them. With `acks_fsync` a segment is on disk
+    /// before the next one has a name; in a log that may be compacted records go from between segments by right.
+    fn is_hole(&self, end_offset: i64, next_base: i64) -> bool {
+        let config = &self.parameters.config;
+        let may_lack = !config.acks_fsync && !config.cleanup_policy.compact;
+        may_lack && end_offset >= self.parameters.recovery_point && next_base > end_offset
     }
 
     pub(super) fn discard(&mut self, segment: &Segment, why: &str) -> Result<()> {
