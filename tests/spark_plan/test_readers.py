@@ -410,3 +410,27 @@ def test_a_stream_waits_for_its_least_but_for_the_first_time(servers: str, topic
     append(servers, topic, 110, 120)
     assert without_ids(reader.latestOffset(end, ReadMinRows(20))) == {topic: {"0": 60, "1": 60}}
     reader.stop()
+
+
+def test_a_checkpoint_of_another_source_is_named(servers: str, topic: str) -> None:
+    reader = stream(servers, topic)
+    told = "the checkpoint's offsets are .* none of topics .* a checkpoint of its own"
+    others: list[Any] = [17, {"logOffset": 3}, {"orders": 5}]
+    for offsets in others:
+        with pytest.raises(InvalidArgumentError, match=told):
+            reader.latestOffset(offsets, ReadAllAvailable())
+        with pytest.raises(InvalidArgumentError, match=told):
+            reader.partitions(offsets, offsets)
+    reader.stop()
+
+
+def test_a_checkpoint_of_another_topic_is_named(servers: str, topic: str) -> None:
+    reader = stream(servers, topic)
+    start = {"payments": {"0": 7, "1": 9}}
+    end = reader.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(DataLossError, match=r"the checkpoint is of payments, .* of its own"):
+        reader.partitions(start, end)
+    reader.stop()
+    reader = stream(servers, topic, failOnDataLoss="false")
+    assert numbers(rows(reader, list(reader.partitions(start, end)))) == list(range(100))
+    reader.stop()

@@ -168,6 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ends of the partitions, for the query's progress."""
         return None if self._latest is None else self._latest.to_json()
 
+    @in_a_sentence
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of a micro-batch. Raises `KafkaliteError`."""
         log, begin, stop = self._opened(), Position.from_json(start), Position.from_json(end)

@@ -223,10 +223,7 @@ def _options(request: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _position(request: Mapping[str, Any], name: str) -> Position:
-    try:
-        return Position.from_json(request.get(name))
-    except ValueError as error:
-        raise InvalidArgumentError(f"{name} must be offsets by topic and partition") from error
+    return Position.from_json(request.get(name))
 
 
 def _count(found: Any, name: str) -> int | None:

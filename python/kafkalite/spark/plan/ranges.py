@@ -196,8 +196,15 @@ class Position(NamedTuple):
 
     @staticmethod
     def from_json(found: Any) -> "Position":
-        """The other way. Raises `ValueError` for anything of another shape."""
-        offsets = offsets_from_json(found)
+        """The other way. Raises `InvalidArgumentError` for anything of another shape, which is a
+        checkpoint of another source's."""
+        try:
+            offsets = offsets_from_json(found)
+        except ValueError as error:
+            raise InvalidArgumentError(
+                f"the checkpoint's offsets are {json.dumps(found):.100}, which are none of topics "
+                f"({error}): a query of this source needs a checkpoint of its own"
+            ) from error
         marked = (key.partition(ID_MARK) for key, partitions in found.items() if not partitions)
         return Position(offsets, {topic: name for topic, mark, name in marked if mark})
 
@@ -489,5 +496,13 @@ def between(start: Offsets, stop: Offsets, first_of_new: Offsets) -> tuple[list[
         if end < begin:
             losses.append(f"{name}: its end went back from offset {begin} to {end}")
         ranges.append(Range(*partition, begin, max(begin, end)))
-    losses += [f"the partition {name_of(each)} is gone" for each in sorted(set(start) - set(stop))]
+    gone = sorted(set(start) - set(stop))
+    topics = sorted({topic for topic, _ in start})
+    if gone and not any(topic in topics for topic, _ in stop):
+        losses.append(
+            f"the checkpoint is of {', '.join(topics)}, of which nothing is there to read: a query "
+            "of other topics needs a checkpoint of its own"
+        )
+    else:
+        losses += [f"the partition {name_of(each)} is gone" for each in gone]
     return ranges, losses
