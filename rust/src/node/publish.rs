@@ -189,12 +189,14 @@ impl Node {
                 if let Some(directory_id) = registration.directory_of(self.node_id)
                     && self.directories.log(&plan.name, index, plan.id).is_none()
                 {
+                    // Of what others lead the log knows the epochs of its batches, and no other.
+                    let leads = registration.leader_id == self.node_id;
                     missing.entry(directory_id).or_default().push(NewLog {
                         topic: topic.clone(),
                         partition: index,
                         topic_id: plan.id,
                         config: plan.config.clone(),
-                        leader_epoch: Some(registration.leader_epoch),
+                        leader_epoch: leads.then_some(registration.leader_epoch),
                     });
                 }
             }
