@@ -654,7 +654,18 @@ class PartitionFigures:
     @property
     def appended_bytes(self) -> int: ...
     @property
+    def replicated_bytes(self) -> int:
+        """Bytes that came from leaders, and are not among those that were appended."""
+
+    @property
     def fetched_bytes(self) -> int: ...
+    @property
+    def committed_cuts(self) -> int:
+        """How often it was cut below its high watermark."""
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that its leader has committed and it lacks; None where it does not follow."""
 
 class _OffsetOfTime(Protocol):
     """The offset of the first record at or after a time; the log's end, if there is none."""

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -49,9 +49,11 @@ def new_kafka(
     folder: Path,
     controller: KafkaBroker,
     node_id: int,
+    jvm: Sequence[str] | None = None,
     **configs: str,
 ) -> KafkaBroker:
-    """A broker of Apache Kafka's under a controller. It is not started."""
+    """A broker of Apache Kafka's under a controller, with the options of a short test unless `jvm`
+    has others. It is not started."""
     return KafkaBroker(
         tools,
         folder,
@@ -66,6 +68,7 @@ def new_kafka(
             "transaction.state.log.num.partitions": "5",
             **configs,
         },
+        jvm=jvm,
         cluster_id=cluster_id_of(controller),
     )
 

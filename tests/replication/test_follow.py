@@ -1,5 +1,6 @@
 """A broker of kafkalite follows brokers of Apache Kafka's."""
 
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from cluster.replicas import batches, difference
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
+from ports import free_ports
 from replication.nodes import Node, new_kafka, wait_until
 
 ISR_S = 120
@@ -19,8 +21,9 @@ ISR_S = 120
 class Mixed:
     """Brokers 11 and 12 of Kafka's, and broker 13 of kafkalite."""
 
-    def __init__(self, kafka: Sequence[KafkaBroker], node: Node) -> None:
+    def __init__(self, kafka: Sequence[KafkaBroker], node: Node, metrics_port: int) -> None:
         self.kafka = kafka
+        self.metrics = f"http://127.0.0.1:{metrics_port}/metrics"
         self.node = node
         self.servers = kafka[0].bootstrap_servers
         self.admin = AdminClient({"bootstrap.servers": self.servers})
@@ -55,6 +58,14 @@ class Mixed:
         assert producer.flush(90) == 0
         assert not failed, failed
 
+    def figure(self, name: str) -> float:
+        """A metric of kafkalite's broker, by the end of its name."""
+        with urllib.request.urlopen(self.metrics, timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        rows = [each.rpartition(" ") for each in lines if not each.startswith("#")]
+        (found,) = [float(value) for row, _, value in rows if row.endswith(name)]
+        return found
+
     def replicas(self, topic: str, partition: int) -> dict[int, Path]:
         """The directories of a partition by brokers, Kafka's first."""
         log_dirs = [*(each.log_dirs[0] for each in self.kafka), self.node.data]
@@ -72,12 +83,14 @@ def mixed(
     kafka = [
         new_kafka(kafka_tools, folder / str(each), kafka_controller, each) for each in (11, 12)
     ]
-    node = Node(13, folder / "13", kafka_controller)
+    (port,) = free_ports(1)
+    metrics = {"kafkalite.metrics.listener": f"127.0.0.1:{port}"}
+    node = Node(13, folder / "13", kafka_controller, **metrics)
     with ExitStack() as stack:
         for each in kafka:
             stack.enter_context(each)
         stack.enter_context(node)
-        yield Mixed(kafka, node)
+        yield Mixed(kafka, node, port)
 
 
 def assert_equal_replicas(mixed: Mixed, topic: str, partition: int, end: int) -> None:
@@ -96,3 +109,35 @@ def test_it_enters_every_isr_and_its_files_are_those_of_the_leaders(mixed: Mixed
         mixed.produce("followed", partition, [b"%d" % each * 50 for each in range(2000)])
         assert_equal_replicas(mixed, "followed", partition, 2000)
     assert mixed.in_sync("followed") == [{11, 12, 13}] * 2
+    assert mixed.figure('consumerlag{topic="followed",partition="0"}') == 0
+    assert mixed.figure('maxlag{clientId="Replica"}') == 0
+    sizes = [each.stat().st_size for each in mixed.node.data.glob("followed-*/*.log")]
+    assert mixed.figure("replicationbytesin_total") >= sum(sizes) > 0
+
+
+def test_a_killed_follower_goes_on_where_its_disk_ends(mixed: Mixed) -> None:
+    mixed.make("killed", [(11, 12, 13)], **{"min.insync.replicas": "2"})
+    wait_until(lambda: mixed.in_sync("killed") == [{11, 12, 13}], ISR_S)
+    mixed.produce("killed", 0, [b"%d" % each * 50 for each in range(1000)])
+    mixed.node.kill()
+    # The controller fences it, and the others go on without.
+    mixed.produce("killed", 0, [b"%d" % each * 50 for each in range(1000)])
+    mixed.node.start()
+    wait_until(lambda: mixed.in_sync("killed") == [{11, 12, 13}], ISR_S)
+    mixed.produce("killed", 0, [b"last"])
+    assert_equal_replicas(mixed, "killed", 0, 2001)
+
+
+def test_it_goes_over_to_the_next_leader(mixed: Mixed) -> None:
+    mixed.make("handed", [(12, 11, 13)], **{"min.insync.replicas": "2"})
+    wait_until(lambda: mixed.in_sync("handed") == [{11, 12, 13}], ISR_S)
+    mixed.produce("handed", 0, [b"%d" % each for each in range(500)])
+    mixed.kafka[1].stop()
+    mixed.produce("handed", 0, [b"%d" % each for each in range(500)])
+    assert mixed.in_sync("handed") == [{11, 13}]
+    mixed.kafka[1].start()
+    wait_until(lambda: mixed.in_sync("handed") == [{11, 12, 13}], ISR_S)
+    mixed.produce("handed", 0, [b"last"])
+    assert_equal_replicas(mixed, "handed", 0, 1001)
+    epochs = {each.leader_epoch for each in batches(mixed.replicas("handed", 0)[13])}
+    assert len(epochs) > 1, epochs

@@ -203,7 +203,7 @@ impl Following {
     }
 
     /// The metadata says this of the topic now.
-    fn publish(mut self, partitions: &[(i32, i32, &[i32])]) -> Following {
+    fn publish(self, partitions: &[(i32, i32, &[i32])]) -> Following {
         self.world.publish(partitions);
         self.world.node.set_topic_config("t", &unflushed());
         self.assigned()

@@ -137,6 +137,26 @@ BYTES_IN = Metric(
 BYTES_OUT = Metric(
     "kafka_server_brokertopicmetrics_bytesout_total", "counter", "Bytes of batches fetched."
 )
+REPLICATED = Metric(
+    "kafka_server_brokertopicmetrics_replicationbytesin_total",
+    "counter",
+    "Bytes of batches that were fetched from leaders.",
+)
+MAX_LAG = Metric(
+    "kafka_server_replicafetchermanager_maxlag",
+    "gauge",
+    "The largest number of committed records that a partition does not have yet.",
+)
+LAG = Metric(
+    "kafka_server_fetcherlagmetrics_consumerlag",
+    "gauge",
+    "Records that its leader has committed and a partition does not have yet.",
+)
+COMMITTED_CUTS = Metric(
+    "kafkalite_committed_truncations_total",
+    "counter",
+    "Truncations below a high watermark, as after an unclean election.",
+)
 LOG_START = Metric("kafka_log_log_logstartoffset", "gauge", "The first offset of a partition.")
 LOG_END = Metric("kafka_log_log_logendoffset", "gauge", "The offset behind its last record.")
 LOG_SIZE = Metric("kafka_log_log_size", "gauge", "Bytes of its segments.")
@@ -217,6 +237,7 @@ def families(core: _native.BrokerCore, host: Host, key_names: Mapping[int, str])
         *_of_groups(host.group_states()),
         *_of_topics(partitions),
         *_of_partitions(partitions),
+        *_of_followers(partitions),
         *_of_process(),
     ]
 
@@ -277,6 +298,18 @@ def _of_partitions(partitions: list[_native.PartitionFigures]) -> Iterator[Famil
         (LOG_SEGMENTS, [each.segments for each in partitions]),
     ):
         yield metric, list(zip(labels, values, strict=True))
+
+
+def _of_followers(partitions: Sequence[_native.PartitionFigures]) -> Iterator[Family]:
+    yield _one(REPLICATED, sum(each.replicated_bytes for each in partitions))
+    yield _one(COMMITTED_CUTS, sum(each.committed_cuts for each in partitions))
+    lags = [
+        ((("topic", each.topic), ("partition", str(each.partition))), each.lag)
+        for each in partitions
+        if each.lag is not None
+    ]
+    yield MAX_LAG, [((("clientId", "Replica"),), max((lag for _, lag in lags), default=0))]
+    yield LAG, lags
 
 
 def _of_process() -> Iterator[Family]:

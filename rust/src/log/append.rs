@@ -505,7 +505,10 @@ impl<'a, 'r> Appending<'a, 'r> {
         }
         let records = run.next_offset.saturating_sub(log_end_offset);
         let traffic = &self.log.traffic;
-        traffic.note_appended(records.cast_unsigned(), run.size_bytes);
+        match run.staged.iter().any(|request| self.is_follower(*request)) {
+            true => traffic.note_replicated(run.size_bytes),
+            false => traffic.note_appended(records.cast_unsigned(), run.size_bytes),
+        }
         // What was staged is what was written, and what the producers know.
         let end = self.active.end();
         assert_eq!(

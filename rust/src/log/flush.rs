@@ -105,11 +105,11 @@ impl Log {
         }
         let moved = ends.advance_high_watermark(acks_fsync);
         ends.check_order();
-        let high_watermark = ends.high_watermark.offset;
         let has_transactions = ends.first_unstable_offset.is_some();
         drop(ends);
         if moved && has_transactions {
-            self.settle_transactions(high_watermark);
+            self.is_unsettled.store(true, Ordering::SeqCst);
+            self.settle_transactions();
         }
     }
 
@@ -129,17 +129,23 @@ impl Log {
         Ok(())
     }
 
-    /// Ended transactions below the high watermark no longer hold back `read_committed`.
-    fn settle_transactions(&self, high_watermark: i64) {
-        let mut appender = self.appender.lock();
-        appender.producers.on_high_watermark(high_watermark);
-        let mut ends = self.ends.write();
-        ends.note_unstable(&appender.producers);
-        ends.check_order();
+    /// Ended transactions below the high watermark no longer hold back `read_committed`. Does not wait for the
+    /// append lock, under which somebody may wait for a disk: whoever has it comes here once it is free.
+    pub(super) fn settle_transactions(&self) {
+        while self.is_unsettled.load(Ordering::SeqCst) {
+            let Some(mut appender) = self.appender.try_lock() else {
+                return;
+            };
+            self.is_unsettled.store(false, Ordering::SeqCst);
+            let mut ends = self.ends.write();
+            let high_watermark = ends.high_watermark.offset;
+            appender.producers.on_high_watermark(high_watermark);
+            ends.note_unstable(&appender.producers);
+            ends.check_order();
+        }
     }
 
-    /// The replicas that are needed have everything below `offset`; `i64::MAX` where no other is. May wait for the
-    /// append lock.
+    /// The replicas that are needed have everything below `offset`; `i64::MAX` where no other is.
     pub fn set_replicated_offset(&self, offset: i64) {
         if self.note_replicated_offset(offset) {
             self.after_high_watermark();
@@ -159,10 +165,9 @@ impl Log {
 
     /// The high watermark has moved: ended transactions below it are settled, and who waits is told.
     pub fn after_high_watermark(&self) {
-        let ends = *self.ends.read();
-        if ends.first_unstable_offset.is_some() {
-            self.settle_transactions(ends.high_watermark.offset);
-        }
+        let has_transactions = self.ends.read().first_unstable_offset.is_some();
+        self.is_unsettled
+            .fetch_or(has_transactions, Ordering::SeqCst);
         self.notify();
     }
 

@@ -69,6 +69,8 @@ pub struct Log {
     /// How often the log has been cut at its end.
     pub(super) truncations: AtomicU64,
     pub(super) names: NameChanges,
+    /// The high watermark has passed the end of a transaction, which nobody has noted yet.
+    pub(super) is_unsettled: AtomicBool,
     /// A flush is asked for and has not begun (`Flusher`).
     pub(super) flush_is_queued: AtomicBool,
     pub(super) condemned: Arc<CondemnedFiles>,
@@ -83,7 +85,9 @@ pub struct Log {
 pub struct Traffic {
     appended_records: AtomicU64,
     appended_bytes: AtomicU64,
+    replicated_bytes: AtomicU64,
     fetched_bytes: AtomicU64,
+    committed_cuts: AtomicU64,
 }
 
 impl Traffic {
@@ -94,6 +98,16 @@ impl Traffic {
         };
         add(&self.appended_records, records);
         add(&self.appended_bytes, bytes);
+    }
+
+    /// So many bytes have come from a leader.
+    pub(super) fn note_replicated(&self, bytes: u64) {
+        self.replicated_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The log is cut below its high watermark.
+    pub fn note_committed_cut(&self) {
+        self.committed_cuts.fetch_add(1, Ordering::Relaxed);
     }
 
     /// So many bytes of records are in an answer.
@@ -107,6 +121,15 @@ impl Traffic {
 
     pub fn appended_bytes(&self) -> u64 {
         self.appended_bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn replicated_bytes(&self) -> u64 {
+        self.replicated_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How often the log was cut below its high watermark.
+    pub fn committed_cuts(&self) -> u64 {
+        self.committed_cuts.load(Ordering::Relaxed)
     }
 
     pub fn fetched_bytes(&self) -> u64 {
@@ -300,7 +323,9 @@ impl Log {
 
     /// A copy of the producer state, for DescribeProducers and tests.
     pub fn producers(&self) -> ProducerState {
-        self.appender.lock().producers.clone()
+        let producers = self.appender.lock().producers.clone();
+        self.settle_transactions();
+        producers
     }
 
     /// The guard with which a transactional batch is to be appended once its coordinator has agreed;
@@ -319,10 +344,11 @@ impl Log {
         let expiration_ms = self.config.read().producer_id_expiration_ms;
         self.verifications
             .remove_expired(now_ms.cast_unsigned(), expiration_ms.cast_unsigned());
-        self.appender
-            .lock()
-            .producers
-            .remove_expired(now_ms, expiration_ms)
+        let mut appender = self.appender.lock();
+        let removed = appender.producers.remove_expired(now_ms, expiration_ms);
+        drop(appender);
+        self.settle_transactions();
+        removed
     }
 
     /// The log directory has failed: no record is taken any more.
@@ -447,6 +473,7 @@ impl Log {
         let log_end_offset = self.ends.read().log_end.offset;
         let result = self.assign_epoch(epoch, log_end_offset);
         drop(appender);
+        self.settle_transactions();
         result
     }
 
@@ -541,8 +568,9 @@ impl Log {
         Ok(new)
     }
 
-    /// Tells the observer; without locks.
+    /// Tells the observer; without locks, and after each use of the append lock.
     pub(super) fn notify(&self) {
+        self.settle_transactions();
         let observer = self.observer.read().clone();
         if let Some(observer) = observer {
             observer.advanced(self, self.offsets());

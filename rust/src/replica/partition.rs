@@ -1,6 +1,7 @@
 //! A replica on this node, in one role and one leader epoch.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 
 use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
@@ -37,6 +38,8 @@ pub struct Partition {
     pub leader_epoch: i32,
     /// That of the log for this role in this epoch (`Log::begin_role`).
     pub(super) role_number: u64,
+    /// The high watermark of the leader that this replica follows, as told last; -1: not yet.
+    pub(super) leader_high_watermark: AtomicI64,
     pub log: Arc<Log>,
     pub waiters: Arc<Waiters>,
     /// Where the log lies.
@@ -113,6 +116,7 @@ impl Partition {
             role,
             leader_epoch,
             role_number,
+            leader_high_watermark: AtomicI64::new(-1),
             log,
             waiters,
             directory,

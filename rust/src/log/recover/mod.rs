@@ -387,6 +387,7 @@ impl Loader<'_> {
             epochs: RwLock::new(epochs),
             leading_epoch: AtomicI32::new(-1),
             role_count: AtomicU64::new(0),
+            is_unsettled: AtomicBool::new(false),
             appender: Mutex::new(Appender {
                 producers,
                 snapshots,

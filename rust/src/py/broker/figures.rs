@@ -34,7 +34,10 @@ pub struct PartitionFigures {
     segments: usize,
     appended_records: u64,
     appended_bytes: u64,
+    replicated_bytes: u64,
     fetched_bytes: u64,
+    committed_cuts: u64,
+    lag: Option<i64>,
 }
 
 impl Figures {
@@ -78,7 +81,10 @@ impl Figures {
                         segments,
                         appended_records: log.traffic().appended_records(),
                         appended_bytes: log.traffic().appended_bytes(),
+                        replicated_bytes: log.traffic().replicated_bytes(),
                         fetched_bytes: log.traffic().fetched_bytes(),
+                        committed_cuts: log.traffic().committed_cuts(),
+                        lag: partition.lag(),
                     }
                 })
                 .collect())

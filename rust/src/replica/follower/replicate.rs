@@ -2,6 +2,8 @@
 //! the append lock, whether the replica still follows in the leader epoch in which it was told to: what a
 //! former leader has sent must not reach a log that is led by now.
 
+use std::sync::atomic::Ordering;
+
 use crate::batch::AppendOrigin;
 use crate::batch::header::{LEADER_EPOCH_AT, MAGIC_AT, MAGIC_PREFIX, batch_size};
 use crate::error::{Error, Result};
@@ -99,6 +101,25 @@ impl Partition {
             self.log.advance_log_start_offset(start)?;
         }
         Ok(())
+    }
+
+    /// Takes what the leader has told of its high watermark: the own one is no higher, and never goes back by
+    /// that. A number that cannot be is 0.
+    pub fn follow_high_watermark(&self, leader_high_watermark: i64) {
+        let told = leader_high_watermark.max(0);
+        self.leader_high_watermark.store(told, Ordering::Relaxed);
+        self.log.set_replicated_offset(told);
+    }
+
+    /// How many offsets of what the leader has committed are not in the log (Kafka's `FetcherLagMetrics`). `None`:
+    /// this replica does not follow, or its leader has not said yet.
+    pub fn lag(&self) -> Option<i64> {
+        let told = self.leader_high_watermark.load(Ordering::Relaxed);
+        let is_known = told >= 0 && self.is_following();
+        is_known.then(|| {
+            told.saturating_sub(self.log.offsets().log_end_offset)
+                .max(0)
+        })
     }
 
     /// This replica is what its partition has here, and follows in this epoch.

@@ -516,9 +516,7 @@ impl FollowerSession {
             }
         }
         let has_grown = !records.is_empty();
-        partition
-            .log
-            .set_replicated_offset(fetched.high_watermark.max(0));
+        partition.follow_high_watermark(fetched.high_watermark);
         let order = self.order;
         if let Some(followed) = self.followed.get_mut(&key) {
             followed.told.clear();
@@ -587,6 +585,7 @@ impl FollowerSession {
                 self.leader_id,
                 partition.leader_epoch,
             ));
+            partition.log.traffic().note_committed_cut();
         }
         partition.truncate_as_follower(offset, now_ms)
     }
