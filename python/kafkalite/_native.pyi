@@ -607,9 +607,11 @@ class Topics:
         supported: Sequence[tuple[str, int, int]],
         finalized: Sequence[tuple[str, int]],
         epoch: int,
+        forwarded: Sequence[tuple[int, int, int]],
     ) -> None:
-        """Sets the features of ApiVersions: (name, lowest, highest level), (name, level), and up to
-        which offset of the metadata that is so."""
+        """Sets what ApiVersions tells: features as (name, lowest, highest level), (name, level),
+        and up to which offset of the metadata that is so; and (key, lowest, highest version) of the
+        keys that the active controller answers."""
 
 @final
 class Figures:

@@ -68,6 +68,7 @@ class Publisher:
         self._engine_configs = engine_configs
         self._features = features
         self._kraft_version = 0
+        self._forwarded: Sequence[tuple[int, int, int]] = ()
         self._core: _native.Topics | None = None
         self._logs: LogCalls | None = None
         self._listener_names: Sequence[str] = ()
@@ -92,6 +93,13 @@ class Publisher:
         self._inter_broker_listener = inter_broker_listener
         self._publish_brokers(core, image)
         self._publish_features(core, image)
+
+    def publish_forwarded(self, image: Image, versions: Sequence[tuple[int, int, int]]) -> None:
+        """Has ApiVersions tell of these keys, which are forwarded, no more than the active
+        controller answers: key, lowest and highest version."""
+        if versions != self._forwarded:
+            self._forwarded = versions
+            self._publish_features(self._serving(), image)
 
     def change_logs_by(self, logs: LogCalls) -> None:
         """From now on logs can be made and deleted."""
@@ -188,7 +196,9 @@ class Publisher:
     def _publish_features(self, core: _native.Topics, image: Image) -> None:
         """Has ApiVersions tell the features."""
         finalized = finalized_features(image, self._kraft_version)
-        core.set_features(self._features, list(finalized.items()), image.last_offset)
+        core.set_features(
+            self._features, list(finalized.items()), image.last_offset, self._forwarded
+        )
 
     def _serving(self) -> _native.Topics:
         if self._core is None:

@@ -20,6 +20,7 @@ from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.protocol import codes, messages
+from kafkalite.replication.observer import Address
 from kafkalite.replication.refused import refused
 from kafkalite.tasks import Future
 
@@ -35,6 +36,7 @@ CONFIGS: Final = frozenset((33, 44))
 """AlterConfigs, IncrementalAlterConfigs: forwarded where no logger of a broker is in them."""
 BROKER_LOGGER: Final = 8
 
+API_VERSIONS_VERSION: Final = 4
 RETRY_MS: Final = 100
 REQUEST_TIMEOUT_MS: Final = 30_000
 GIVE_UP_MS: Final = 60_000
@@ -51,6 +53,8 @@ class RemoteEngine:
         self._member = member
         self._context: Context | None = None
         self._producer_ids = iter(range(0))
+        self._versions_of: Address | None = None
+        """The controller whose versions are known."""
 
     def is_forwarded(self, request: _native.Request) -> bool:
         """Says that the controller answers this request."""
@@ -143,6 +147,33 @@ class RemoteEngine:
         with context.time_limit(CREATE_TIMEOUT_MS):
             await member.until(lambda: all(name in member.image.topics for name in names))
         return {name: member.image.topics[name].id for name in names}
+
+    def learn_versions(self) -> None:
+        """Has a controller that has just become the active one asked which versions it answers, and
+        clients told."""
+        address, context = self._member.controller_address, self._context
+        if context is not None and address not in (None, self._versions_of):
+            context.tasks.start(self._learn_versions(context, address))
+
+    async def _learn_versions(self, context: "Context", address: Address) -> None:
+        request = messages.ApiVersionsRequest(
+            client_software_name="kafkalite", client_software_version=_native.__version__
+        )
+        answer = await self._member.channels.ask(
+            "forwarding", address, request, API_VERSIONS_VERSION, REQUEST_TIMEOUT_MS
+        )
+        if isinstance(answer, str) or answer.error_code:
+            context.log.debug(f"the versions of the controller at {address}: {answer}")
+            return
+        self._versions_of = address
+        self._member.publisher.publish_forwarded(
+            self._member.image,
+            [
+                (each.api_key, each.min_version, each.max_version)
+                for each in answer.api_keys
+                if each.api_key in FORWARDED | CONFIGS
+            ],
+        )
 
     def next_producer_id(self) -> int | None:
         """A producer id that nobody else was given, of this broker's block; None where that is

@@ -414,6 +414,7 @@ class Member:
 
     def _on_beat(self, answer: Any) -> None:
         lifecycle, now_ms = self.lifecycle, self.now_ms()
+        self.engine.learn_versions()
         was_fenced, state = lifecycle.is_fenced, lifecycle.state
         told = self._silence.note(answer if isinstance(answer, str) else "", now_ms)
         if told and state == RUNNING:

@@ -4,6 +4,8 @@
 //! the features follow as tagged fields (KIP-584): those supported, those finalised, and up to which
 //! offset of `__cluster_metadata` that is so.
 //!
+//! Of a key that is forwarded the versions that the active controller answers, too (KIP-590).
+//!
 //! Refusals: a version that is not known is answered, not refused: version 0 with error 35 and just
 //! this key's own range, so that the client can try again (KIP-511). From version 3 on a client's
 //! name or version that does not match `[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?` is error 42.
@@ -47,7 +49,23 @@ pub fn answer(
     if error_code != code::NONE {
         return Ok(write(header, version, error_code, &[], None));
     }
-    Ok(write(header, version, error_code, keys, Some(features)))
+    let told: Vec<ApiKey> = keys.iter().filter_map(|key| told(key, features)).collect();
+    Ok(write(header, version, error_code, &told, Some(features)))
+}
+
+/// A key with the versions that are answered by whoever answers them; `None`: there is none.
+fn told(key: &ApiKey, features: &Features) -> Option<ApiKey> {
+    let mut forwarded = features.forwarded.iter();
+    let Some((_, min, max)) = forwarded.find(|(forwarded, ..)| *forwarded == key.key) else {
+        return Some(*key);
+    };
+    let advertised_min = key.advertised_min.max(*min);
+    let max = key.max.min(*max);
+    (advertised_min <= max).then_some(ApiKey {
+        advertised_min,
+        max,
+        ..*key
+    })
 }
 
 fn write(

@@ -8,6 +8,9 @@ pub struct Features {
     pub finalized: Vec<(String, i16)>,
     /// The offset in `__cluster_metadata-0` up to which `finalized` is known.
     pub epoch: i64,
+    /// Key, lowest and highest version that the active controller answers, of those keys that are
+    /// forwarded to it; empty where nothing is.
+    pub forwarded: Vec<(i16, i16, i16)>,
 }
 
 impl Features {

@@ -101,7 +101,9 @@ impl Connection {
         self.send((api_key, api_version), body, due)?;
         let size = self.receive(due, answer, bytes_max)?;
         let mut reader = Reader::new(&answer[..size]);
-        let skipped = reader.i32().and_then(|_| reader.skip_tags(true));
+        // The header of an answer to ApiVersions has no tags in any version (KIP-511).
+        let has_tags = api_key != API_VERSIONS;
+        let skipped = reader.i32().and_then(|_| reader.skip_tags(has_tags));
         skipped.map_err(|error| malformed(&error))?;
         Ok(reader.position()..size)
     }

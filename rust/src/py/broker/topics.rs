@@ -135,18 +135,21 @@ impl Topics {
         })
     }
 
-    /// Sets the features that ApiVersions tells: (name, lowest, highest level) of the supported, (name,
-    /// level) of the finalised, and up to which offset of the metadata that is so.
+    /// Sets what ApiVersions tells: (name, lowest, highest level) of the supported features, (name,
+    /// level) of the finalised, up to which offset of the metadata that is so, and the versions of keys that
+    /// the active controller answers, as (key, lowest, highest).
     fn set_features(
         &self,
         supported: Vec<(String, i16, i16)>,
         finalized: Vec<(String, i16)>,
         epoch: i64,
+        forwarded: Vec<(i16, i16, i16)>,
     ) {
         self.broker.node.set_features(Features {
             supported,
             finalized,
             epoch,
+            forwarded,
         });
     }
 }
