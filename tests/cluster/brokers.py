@@ -77,6 +77,10 @@ class Member:
             "replica.fetch.backoff.ms": "200",
             "offsets.topic.replication.factor": "3",
             "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": "3",
+            "transaction.state.log.min.isr": str(MIN_ISR),
+            "transaction.state.log.num.partitions": "4",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
             "log.segment.bytes": str(1 << 20),
             **configs,
         }

@@ -2,6 +2,7 @@
 which goes on through every fault: the history of `check_copies`.
 """
 
+import math
 import random
 import subprocess
 import sys
@@ -49,8 +50,20 @@ TRANSACTIONAL = {
 class Copying(Workload):
     """All of it, from `with` to `drain`."""
 
-    def __init__(self, servers: str, recorder: Recorder, seed: int, folder: Path) -> None:
-        super().__init__(servers, recorder, seed, ())
+    def __init__(
+        self,
+        servers: str,
+        recorder: Recorder,
+        seed: int,
+        folder: Path,
+        *,
+        replicas: int = 1,
+        patience_s: float = math.inf,
+    ) -> None:
+        """While nothing was copied for `patience_s`, workers are killed, and come again: librdkafka
+        waits for ever where a coordinator has moved at an unlucky moment, also Kafka's."""
+        super().__init__(servers, recorder, seed, (), replicas=replicas)
+        self._patience_s = patience_s
         self._folder = folder
         self._workers: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
         self._started = 0
@@ -59,7 +72,7 @@ class Copying(Workload):
         """So many records the reader has found."""
 
     def __enter__(self) -> Self:
-        topics = [NewTopic(name, PARTITIONS, 1) for name in (SOURCE, TARGET)]
+        topics = [NewTopic(name, PARTITIONS, self._replicas) for name in (SOURCE, TARGET)]
         admin = make_admin(self._servers)
         for made in admin.create_topics(topics, operation_timeout=30).values():
             made.result(30)
@@ -116,8 +129,15 @@ class Copying(Workload):
 
     def _wait_for(self, enough: int, timeout_s: float, when: str) -> None:
         deadline = time.monotonic() + timeout_s
+        copied, progress = self.copied, time.monotonic()
         while self.copied < enough:
             self.replace_dead()
+            if self.copied > copied:
+                copied, progress = self.copied, time.monotonic()
+            elif time.monotonic() - progress > self._patience_s:
+                progress = time.monotonic()
+                for number in range(WORKERS):
+                    self.kill_worker(number)
             left = deadline - time.monotonic()
             assert left > 0, f"{self.copied} of {enough} records copied {when}"
             try:

@@ -48,10 +48,10 @@ fn the_controllers_log_and_the_cache_of_tiered_storage_are_left_alone() {
     assert_eq!(fs::read_to_string(checkpoint).unwrap(), "0\n0\n");
 }
 
-/// What a broker vouches for when it registers after a kill (KIP-966): a log that ends before what a
-/// checkpoint says was on disk is told, and one whose torn end is behind that is not.
+/// What a broker vouches for when it registers after a kill (KIP-966): a log that ends before the high
+/// watermark of the checkpoint is told, and one whose torn end is behind that is not.
 #[test]
-fn a_log_that_ends_before_its_checkpoints_is_told() {
+fn a_log_that_ends_before_its_high_watermark_is_told() {
     let home = tempfile::tempdir().unwrap();
     let directory = open(home.path());
     let wanted = NewLog {

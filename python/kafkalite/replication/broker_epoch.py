@@ -9,7 +9,7 @@ Kafka's broker knows its epoch after a clean stop only, for what it acknowledges
 cache. With `kafkalite.acks.fsync=group` nothing is acknowledged that is not on disk, so that a kill
 or a power cut takes nothing either: the epoch is named then, too, and a power cut of all brokers
 needs no unclean election. It is not where the disk has not kept its word: a log that ends before
-what a checkpoint says was on disk, one that is gone, or a log directory that is not there.
+its high watermark of the last checkpoint, one that is gone, or a log directory that is not there.
 
 Kafka: `CleanShutdownFileHandler`; its broker leaves this file alone.
 """

@@ -145,3 +145,32 @@ fn is_software_name(text: &str) -> bool {
             .iter()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range_of(forwarded: &[(i16, i16, i16)]) -> Option<(i16, i16)> {
+        let features = Features {
+            forwarded: forwarded.to_vec(),
+            ..Features::default()
+        };
+        let create_topics = ApiKey {
+            key: 19,
+            advertised_min: 2,
+            min: 0,
+            max: 7,
+            first_flexible: 5,
+        };
+        told(&create_topics, &features).map(|key| (key.advertised_min, key.max))
+    }
+
+    #[test]
+    fn a_forwarded_key_has_the_versions_that_both_brokers_know() {
+        assert_eq!(range_of(&[]), Some((2, 7)));
+        assert_eq!(range_of(&[(20, 1, 1)]), Some((2, 7)));
+        assert_eq!(range_of(&[(19, 0, 9)]), Some((2, 7)));
+        assert_eq!(range_of(&[(20, 1, 1), (19, 3, 5)]), Some((3, 5)));
+        assert_eq!(range_of(&[(19, 8, 9)]), None);
+    }
+}

@@ -145,10 +145,9 @@ impl LogDirectory {
             now_ms: options.now_ms,
             jitter_seed: self.next_seed(),
         };
-        let durable = high_watermark.max(parameters.recovery_point);
         let (log, mut report) =
             load_of_topic(&self.open_segments, &self.health, parameters, topic_id)?;
-        report.is_cut = log.offsets().log_end_offset < durable;
+        report.is_cut = log.offsets().log_end_offset < high_watermark;
         log.condemned.join(&self.deletions);
         (options.on_loaded)(&log, &report, loading.count);
         self.logs

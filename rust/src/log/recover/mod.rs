@@ -101,7 +101,7 @@ pub struct LoadReport {
     pub recovered_segments: usize,
     pub recovered_bytes: u64,
     pub truncated_bytes: u64,
-    /// The log ends before what a checkpoint says was on disk.
+    /// The log ends before the high watermark of the checkpoint, which was on disk.
     pub is_cut: bool,
 }
 
