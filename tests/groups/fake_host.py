@@ -22,6 +22,7 @@ CONFIG = {
     "offsets.retention.check.interval.ms": 600_000,
     "offset.metadata.max.bytes": 4096,
     "offsets.topic.compression.codec": 0,
+    "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 3,
     "offsets.topic.segment.bytes": 1 << 20,
     "producer.id.expiration.ms": 86_400_000,

@@ -104,6 +104,9 @@ class Node:
             "broker.heartbeat.interval.ms": 500,
             "offsets.topic.num.partitions": 5,
             "transaction.state.log.num.partitions": 5,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
             **configs,
         }

@@ -67,6 +67,8 @@ CONFIG: Final = {
     "transaction.state.log.min.isr": 1,
     "transaction.state.log.segment.bytes": 1 << 20,
     "add.partitions.to.txn.retry.backoff.max.ms": 100,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
     "add.partitions.to.txn.retry.backoff.ms": 20,
 }
 

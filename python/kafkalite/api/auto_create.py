@@ -98,8 +98,9 @@ async def _create(context: Context, wanted: list[NewTopic]) -> None:
 def _new_topic(config: Mapping[str, Any], name: str) -> NewTopic:
     if name == "__share_group_state":
         count = config["share.coordinator.state.topic.num.partitions"]
-        return NewTopic(name, count, _share_configs(config))
-    return NewTopic(name, config["num.partitions"], {})
+        factor = config["share.coordinator.state.topic.replication.factor"]
+        return NewTopic(name, count, _share_configs(config), factor)
+    return NewTopic(name, config["num.partitions"], {}, config["default.replication.factor"])
 
 
 def _share_configs(config: Mapping[str, Any]) -> dict[str, str]:

@@ -35,6 +35,15 @@ LISTENER_KEYS = ("max.connections", "max.connection.creation.rate")
 # Of a broker, beside those of its topics, what the engine must know of each log.
 _ENGINE_KEYS = ("producer.id.expiration.ms", "kafkalite.acks.fsync", "kafkalite.produce.validation")
 
+# Kafka's defaults of keys that one node by itself cannot have so.
+_IN_CLUSTER = {
+    "offsets.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.state.log.replication.factor": "3",
+}
+
 # Kafka's codes of where a value comes from (`ConfigSource`).
 TOPIC_SOURCE = 1
 DYNAMIC_BROKER_SOURCE = 2
@@ -104,6 +113,8 @@ class Config(Mapping[str, Any]):
         if name == "num.recovery.threads.per.data.dir":
             # A log that is loaded waits for no disk, so that a processor each is what helps.
             return str(max(2, len(os.sched_getaffinity(0))))
+        if name in _IN_CLUSTER and not self.is_controller:
+            return _IN_CLUSTER[name]
         return self.broker_keys[name].default
 
     def layers(self) -> tuple[tuple[int, Mapping[str, str]], ...]:
@@ -260,7 +271,8 @@ class Config(Mapping[str, Any]):
         value = parse(key, text)
         if key.support == "refused" and text_of(value) != key.default:
             raise InvalidArgumentError(f"{name} is not supported: remove it to start")
-        if key.is_told and text_of(value) != key.default:
+        has_effect = key.reason == "nodes" and not self.is_controller
+        if key.is_told and not has_effect and text_of(value) != key.default:
             self.warnings.append(f"{name}={text} has no effect: {REASONS[key.reason]}")
 
     def _nearest(self, name: str) -> str:

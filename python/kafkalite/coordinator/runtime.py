@@ -54,6 +54,8 @@ class InternalTopic(NamedTuple):
     serde: RecordSerde
     codec: int
     """The number of its batches' compression."""
+    replication_factor: int = 1
+    """In a cluster."""
 
 
 class Runtime(Generic[M]):
@@ -117,7 +119,9 @@ class Runtime(Generic[M]):
         try:
             if topic.name not in host.image.topics:
                 check_new_topic(host.image, topic.name, AlikeNames())
-                wanted = NewTopic(topic.name, topic.partition_count, dict(topic.configs))
+                wanted = NewTopic(
+                    topic.name, topic.partition_count, dict(topic.configs), topic.replication_factor
+                )
                 await host.create_topics([wanted])
         except KafkaliteError as error:
             return str(error)

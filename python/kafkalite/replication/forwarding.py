@@ -42,8 +42,6 @@ REQUEST_TIMEOUT_MS: Final = 30_000
 GIVE_UP_MS: Final = 60_000
 CREATE_TOPICS_VERSION: Final = 7
 CREATE_TIMEOUT_MS: Final = 15_000
-REPLICATION_FACTOR: Final = 1
-"""That of topics which this broker has made by itself: brokers of kafkalite do not follow yet."""
 
 
 class RemoteEngine:
@@ -127,7 +125,7 @@ class RemoteEngine:
                 kind.CreatableTopic(
                     name=each.name,
                     num_partitions=each.partition_count,
-                    replication_factor=REPLICATION_FACTOR,
+                    replication_factor=each.replication_factor,
                     configs=[
                         kind.CreatableTopic.CreatableTopicConfig(name=name, value=value)
                         for name, value in each.configs.items()

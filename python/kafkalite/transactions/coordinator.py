@@ -68,6 +68,7 @@ class TransactionCoordinator:
             },
             serde=SERDE,
             codec=0,
+            replication_factor=config["transaction.state.log.replication.factor"],
         )
         self._settle_retry_ms: int = config["add.partitions.to.txn.retry.backoff.ms"]
         self.settle_wait_ms: int = config["add.partitions.to.txn.retry.backoff.max.ms"]

@@ -34,6 +34,8 @@ class NewTopic(NamedTuple):
     name: str
     partition_count: int
     configs: Mapping[str, str]
+    replication_factor: int = 1
+    """In a cluster; of a node that is alone each partition has one replica."""
 
     @property
     def record_count(self) -> int:
