@@ -9,6 +9,7 @@ use kafkalite::batch::header::patch_offset_and_epoch;
 use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::error::Error;
 use kafkalite::log::append::AppendRequest;
+use kafkalite::log::compact::cleaner_checkpoint;
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
 use kafkalite::log::log::Log;
 use kafkalite::log::read::ReadIsolation;
@@ -417,5 +418,41 @@ fn a_log_that_nobody_flushed_ends_where_a_power_cut_has_left_a_hole() {
             (ends_before, opened.log.segments().len() > 1),
             (!keeps_later, keeps_later)
         );
+    }
+}
+
+/// A follower was cut below the recovery point of the checkpoint file, and had new records there that nobody had flushed. A
+/// power cut tore them, the start did not look below the recovery point, and the directory could not be loaded. Found by the
+/// cluster simulation.
+#[test]
+fn what_comes_in_place_of_records_that_were_cut_off_is_recovered() {
+    let config = LogConfig {
+        acks_fsync: false,
+        ..config()
+    };
+    let storage = MemoryStorage::default();
+    let open_segments = OpenSegments::new(Arc::new(storage.clone()), 64);
+    let directory = open_directory(&open_segments, &config).unwrap();
+    let log = directory
+        .create_log("t", 0, Uuid([7; 16]), config.clone(), NOW_MS)
+        .unwrap();
+    let fill = |segments: usize| {
+        while log.segments().len() < segments {
+            let number = log.offsets().log_end_offset;
+            append(&log, batch(Codec::None, NOBODY, number, 3, 40), 1).unwrap();
+        }
+    };
+    fill(4);
+    directory.write_checkpoints().unwrap();
+    cleaner_checkpoint::truncate(&directory, &log, 3, NOW_MS, || Ok(())).unwrap();
+    fill(6);
+    for seed in 0..200 {
+        let left = Arc::new(storage.crash(Crash::Seeded(seed)));
+        let open_segments = OpenSegments::new(left, 64);
+        let directory = open_directory(&open_segments, &config).unwrap();
+        let log = directory.log("t", 0).unwrap();
+        let served = serve(&log, ReadIsolation::LogEnd, 1 << 20);
+        let end = served.last().map_or(0, |last| last.next_offset());
+        assert_eq!(log.offsets().log_end_offset, end, "seed {seed}");
     }
 }

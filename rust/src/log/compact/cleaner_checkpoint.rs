@@ -79,6 +79,7 @@ fn lowering<T>(
     lower(directory, log, offset)?;
     let cut = cut()?;
     lower(directory, log, offset)?;
+    directory.lower_recovery_point(log)?;
     Ok(cut)
 }
 

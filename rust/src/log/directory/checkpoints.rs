@@ -8,6 +8,7 @@ use super::{LogDirectory, NewLog};
 use crate::crash::or_error;
 use crate::error::{Error, Result};
 use crate::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
+use crate::log::log::Log;
 use crate::log::names;
 use crate::log::storage::Storage;
 
@@ -114,6 +115,28 @@ impl LogDirectory {
         }
         self.gone.lock().retain(|name| !keys.contains(name));
         Ok(())
+    }
+
+    /// Has the file know that a log was cut below its recovery point (`LogManager.truncateTo` does so at once). Else a start
+    /// would not look at what is appended there from now on, and is on disk in part.
+    pub(in crate::log) fn lower_recovery_point(&self, log: &Log) -> Result<()> {
+        let _checkpointing = self.checkpointing.lock();
+        let path = self.path.join(names::RECOVERY_POINT_CHECKPOINT);
+        let mut checkpoint = match OffsetCheckpoint::read(self.storage(), &path) {
+            // It names no offset that is too high.
+            Err(Error::CorruptFile { .. }) => return Ok(()),
+            read => read?,
+        };
+        let key = TopicPartition {
+            topic: log.topic().to_owned(),
+            partition: log.partition(),
+        };
+        let recovery_point = log.offsets().recovery_point;
+        match checkpoint.offsets.get_mut(&key) {
+            Some(known) if *known > recovery_point => *known = recovery_point,
+            _ => return Ok(()),
+        }
+        checkpoint.write(self.storage(), &path)
     }
 
     /// Takes names out of a checkpoint file, durably. To be called under the checkpoint lock.
