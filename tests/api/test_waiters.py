@@ -193,6 +193,7 @@ def host_with_a_topic() -> HungHost:
         topics={"t": topic}, topics_by_id={topic.id: topic}, alike=AlikeNames(), features={}
     )
     host.config = {**host.config, "delete.topic.enable": True, "num.partitions": 1}
+    host.config["default.replication.factor"] = 1
     return host
 
 

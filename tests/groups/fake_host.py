@@ -67,7 +67,12 @@ class MemoryLog:
 
 
 class Partition(NamedTuple):
+    """One that the host leads, and nobody else has."""
+
     index: int
+    leader: int = 0
+    leader_epoch: int = 0
+    replicas: tuple[int, ...] = (0,)
 
 
 class Topic(NamedTuple):
@@ -93,6 +98,8 @@ class FakeLog:
 
 class FakeHost:
     """Core, controller and context in one. `run` does what the control thread does."""
+
+    node_id = 0
 
     def __init__(self, logs: dict[int, MemoryLog] | None = None, **config: Any) -> None:
         self.config: Mapping[str, Any] = {**CONFIG, **config}
@@ -138,7 +145,7 @@ class FakeHost:
         self._make_topic(topic)
 
     def _make_topic(self, wanted: NewTopic) -> None:
-        name, count, configs = wanted
+        name, count, configs, _ = wanted
         assert name == OFFSETS_TOPIC
         self.topic_configs = dict(configs)
         topic = Topic(tuple(Partition(index) for index in range(count)))
