@@ -1,5 +1,6 @@
-"""A broker of kafkalite leads partitions that brokers of Apache Kafka's follow."""
+"""A broker of kafkalite leads partitions that brokers of Apache Kafka's and of kafkalite follow."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -8,23 +9,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from replication.nodes import Node, new_kafka, wait_until
 
-LEADER, FOLLOWERS = 21, (22, 23)
+LEADER, FOLLOWERS, OURS = 21, (22, 23), 24
 LAG_MS = 1_000
 """Shorter than the session: who stands still leaves the ISR before the controller fences it."""
 
 
 class Cluster(NamedTuple):
-    """A leader of kafkalite's, and its followers."""
+    """A leader of kafkalite's, its followers of Kafka's, and one of kafkalite's. Each has a rack of
+    its own, which is its id."""
 
     leader: Node
     followers: list[KafkaBroker]
+    ours: Node
 
     def make(self, topic: str, replicas: Sequence[int], min_isr: int) -> None:
         config = {"min.insync.replicas": str(min_isr)}
@@ -69,15 +72,27 @@ def cluster(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Cluster]:
     folder: Path = tmp_path_factory.mktemp("lead")
-    configs = {"replica.lag.time.max.ms": LAG_MS}
+    configs = {
+        "replica.lag.time.max.ms": LAG_MS,
+        "broker.rack": LEADER,
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    }
     leader = Node(LEADER, folder / "leader", kafka_controller, **configs)
+    ours = Node(OURS, folder / "ours", kafka_controller, **{"broker.rack": OURS})
+    followers = [
+        new_kafka(
+            kafka_tools,
+            folder / str(each),
+            kafka_controller,
+            each,
+            **{"broker.rack": str(each)},
+        )
+        for each in FOLLOWERS
+    ]
     with ExitStack() as stack:
-        stack.enter_context(leader)
-        followers = [
-            stack.enter_context(new_kafka(kafka_tools, folder / str(each), kafka_controller, each))
-            for each in FOLLOWERS
-        ]
-        yield Cluster(leader, followers)
+        for broker in (leader, ours, *followers):
+            stack.enter_context(broker)
+        yield Cluster(leader, followers, ours)
 
 
 @pytest.mark.oracle
@@ -125,3 +140,41 @@ def test_with_too_few_in_sync_acks_all_is_refused_and_acks_one_is_not(cluster: C
     wait_until(lambda: cluster.isr("few") == {LEADER, *FOLLOWERS})
     assert cluster.produce("few", ["d"]) == [2]
     cluster.delete("few")
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("rack", [FOLLOWERS[0], OURS, LEADER])
+def test_a_consumer_reads_from_the_replica_in_its_rack(cluster: Cluster, rack: int) -> None:
+    topic = f"near-{rack}"
+    cluster.make(topic, (LEADER, FOLLOWERS[0], OURS), 2)
+    assert cluster.produce(topic, ["before"]) == [0]
+    brokers: list[int] = []
+
+    def on_statistics(text: str) -> None:
+        partitions = json.loads(text)["topics"].get(topic, {}).get("partitions", {})
+        brokers.extend(each["broker"] for name, each in partitions.items() if name == "0")
+
+    settings = {
+        "bootstrap.servers": cluster.leader.address,
+        "group.id": "near",
+        "client.rack": str(rack),
+        "statistics.interval.ms": 100,
+        "stats_cb": on_statistics,
+    }
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    seen: list[bytes] = []
+
+    def has_read(count: int) -> bool:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            seen.append(message.value())
+        return len(seen) == count and brokers[-1:] == [rack]
+
+    wait_until(lambda: has_read(1), 60)
+    # What comes later is read there, too.
+    assert cluster.produce(topic, ["after"]) == [1]
+    wait_until(lambda: has_read(2), 60)
+    assert seen == [b"before", b"after"]
+    consumer.close()
+    cluster.delete(topic)

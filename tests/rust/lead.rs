@@ -426,7 +426,7 @@ fn with_too_few_in_sync_records_are_refused_before_and_after_they_are_written() 
         append_one(&partition),
         Err(Error::NotEnoughReplicas { .. })
     ));
-    assert_eq!(partition.log.offsets().log_end_offset, 1);
+    assert_eq!(partition.log.offsets().log_end_offset, 2);
     min_in_sync_replicas(&world, 2);
     assert!(append_one(&partition).is_ok());
     world.node.close(1);
@@ -487,6 +487,7 @@ fn what_comes_to_a_leader_of_before_counts_for_nothing() {
         broker_epoch: 20,
         fetch_offset: 1,
         log_start_offset: 0,
+        leader_end_offset: 1,
     };
     assert!(before.on_replica_fetch(&fetch, 1).is_err());
     before.sweep(1);
@@ -607,5 +608,127 @@ fn a_followers_session_takes_the_place_of_a_consumers_and_keeps_its_own() {
     assert_eq!(open(follower(2, 0)), (1, 1, 1));
     assert_eq!(open(consumer), (1, 1, 1));
     assert_eq!(open(follower(3, 0)), (1, 1, 1));
+    world.node.close(1);
+}
+
+/// A consumer in this rack reads partition 0 from this offset on: error code, high watermark, bytes of records, and
+/// which replica it is to read from instead.
+fn consume(world: &World, rack: &str, offset: i64, version: i16) -> (i16, i64, i32, i32) {
+    let sessions = FetchSessions::new(0, 1);
+    let mut writer = Writer::default();
+    writer.i32(-1);
+    for number in [500, 1, 1 << 20] {
+        writer.i32(number);
+    }
+    writer.i8(0);
+    writer.i32(0);
+    writer.i32(-1);
+    writer.array_length(1, false);
+    writer.string("t", false);
+    writer.array_length(1, false);
+    writer.i32(0);
+    writer.i32(-1);
+    writer.i64(offset);
+    writer.i64(-1);
+    writer.i32(1 << 20);
+    writer.array_length(0, false);
+    if version >= 11 {
+        writer.string(rack, false);
+    }
+    let mut reader = Reader::new(&writer.bytes);
+    let image = world.node.image();
+    let mut request = with_ask(&image, |ask| {
+        let header = header(1, version, 12);
+        k01_fetch::read(&header, &mut reader, ask, &sessions, 1 << 20, 1_000).unwrap()
+    });
+    let mut looked = Looked::default();
+    assert!(request.look(&mut looked, |_| true));
+    let chunks = request.answer(looked, &sessions, &image, 0);
+    let bytes = chunks.into_iter().map(|chunk| match chunk {
+        Chunk::Bytes(bytes) => bytes,
+        Chunk::File(range, _) => range.to_vec().unwrap(),
+        Chunk::Later(_) => panic!("a small request"),
+    });
+    let bytes = bytes.collect::<Vec<_>>().concat();
+    let mut reader = Reader::new(&bytes);
+    // Size, correlation id, throttle time, error, session, counts and name, index.
+    reader.take(4 + 4 + 4 + 2 + 4 + 4 + 3 + 4 + 4).unwrap();
+    let (error_code, high_watermark) = (reader.i16().unwrap(), reader.i64().unwrap());
+    reader.take(16).unwrap();
+    assert_eq!(reader.nullable_length(false).unwrap().unwrap_or(0), 0);
+    let preferred = if version >= 11 {
+        reader.i32().unwrap()
+    } else {
+        -1
+    };
+    let records = reader.nullable_bytes(false).unwrap().unwrap_or_default();
+    let size_bytes = i32::try_from(records.len()).unwrap();
+    (error_code, high_watermark, size_bytes, preferred)
+}
+
+/// KIP-392.
+#[test]
+fn a_consumer_is_sent_to_the_replica_in_its_rack_that_has_the_offset() {
+    let world = world();
+    let partition = world.leader(0);
+    let racks = |broker: &mut RegisteredBroker| {
+        let name = ["", "a", "b", "c"][usize::try_from(broker.node_id).unwrap()];
+        broker.rack = Some(name.to_owned());
+    };
+    register(&world, racks);
+    append_one(&partition).unwrap();
+    partition.flush();
+    fetch(&world, follower(2, 1));
+    fetch(&world, follower(3, 1));
+    assert_eq!(
+        consume(&world, "b", 0, 11).3,
+        -1,
+        "replica.selector.class is not set"
+    );
+    world.node.replication().set_rack_aware(true);
+    assert_eq!(consume(&world, "b", 0, 11), (0, 1, 0, 2));
+    assert_eq!(consume(&world, "c", 1, 11), (0, 1, 0, 3));
+    // In the leader's own rack, in none, and of a version that cannot say.
+    for (rack, version) in [("a", 11), ("d", 11), ("", 11), ("b", 10)] {
+        let (error_code, _, size_bytes, preferred) = consume(&world, rack, 0, version);
+        assert_eq!((error_code, preferred), (0, -1));
+        assert!(size_bytes > 0);
+    }
+    append_one(&partition).unwrap();
+    partition.flush();
+    fetch(&world, follower(3, 2));
+    assert_eq!(consume(&world, "b", 2, 11).3, -1, "2 has not come so far");
+    register(&world, |broker| {
+        racks(broker);
+        broker.is_fenced = broker.node_id == 2;
+    });
+    assert_eq!(consume(&world, "b", 0, 11).3, -1);
+    world.node.close(1);
+}
+
+#[test]
+fn a_consumer_reads_from_a_follower_what_is_known_to_be_committed_there() {
+    let world = world();
+    let partition = world.leader(0);
+    append_one(&partition).unwrap();
+    append_one(&partition).unwrap();
+    partition.flush();
+    fetch(&world, follower(2, 1));
+    fetch(&world, follower(3, 1));
+    world.publish(&[(2, EPOCH + 1, &[1, 2, 3])]);
+    let (error_code, high_watermark, size_bytes, _) = consume(&world, "", 0, 11);
+    assert_eq!((error_code, high_watermark), (0, 1));
+    assert!(size_bytes > 0);
+    assert_eq!(
+        consume(&world, "", 1, 11),
+        (0, 1, 0, -1),
+        "not committed, as far as is known"
+    );
+    assert_eq!(consume(&world, "", 3, 11).0, 1);
+    assert_eq!(
+        consume(&world, "", 0, 10).0,
+        6,
+        "it does not know of followers"
+    );
     world.node.close(1);
 }

@@ -85,6 +85,7 @@ impl World {
             broker_epoch,
             fetch_offset: offset,
             log_start_offset: 0,
+            leader_end_offset: self.log_end_offset,
         };
         let effects = self.on(|state, at| state.on_fetch(&fetch, at))?;
         self.apply(effects);
@@ -98,6 +99,7 @@ impl World {
             broker_epoch: i64::from(id) * 10,
             fetch_offset: offset,
             log_start_offset: 0,
+            leader_end_offset: self.log_end_offset,
         };
         let effects = self.on(|state, at| state.on_fetch(&fetch, at)).unwrap();
         self.apply(effects).map(|each| each.in_sync_replicas)
@@ -194,6 +196,27 @@ fn a_follower_is_caught_up_by_the_log_end_of_its_fetch_before() {
         world.fetch(2, 150);
     }
     assert!(world.sweep().is_some());
+}
+
+/// A record that came while an answer was made was missed in the follower's next fetch, and so with each one.
+#[test]
+fn what_comes_while_an_answer_is_made_is_not_asked_of_the_follower() {
+    let mut world = World::new(&[1, 2]);
+    let mut fetch = ReplicaFetch {
+        replica_id: 2,
+        broker_epoch: 20,
+        fetch_offset: 100,
+        log_start_offset: 0,
+        leader_end_offset: 100,
+    };
+    for _ in 0..10 {
+        world.now_ms += LAG_MS / 2;
+        world.log_end_offset += 10;
+        world.on(|state, at| state.on_fetch(&fetch, at)).unwrap();
+        assert_eq!(world.sweep(), None);
+        fetch.fetch_offset = fetch.leader_end_offset;
+        fetch.leader_end_offset = world.log_end_offset;
+    }
 }
 
 #[test]

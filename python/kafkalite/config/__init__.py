@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from itertools import permutations
 from typing import Any, NamedTuple
 
-from kafkalite.config.keys import REASONS, Key, KeyTable
+from kafkalite.config.keys import RACK_AWARE, REASONS, Key, KeyTable
 from kafkalite.config.values import PER_HOST, canonical, connections_by_host, parse, text_of
 from kafkalite.errors import InvalidArgumentError
 
@@ -140,12 +140,14 @@ class Config(Mapping[str, Any]):
         self._values.pop(name, None)
 
     def settings(self) -> dict[str, int]:
-        """The broker's integers and flags that it obeys, for the engine."""
+        """The broker's integers and flags that it obeys, for the engine; of the classes of
+        `replica.selector.class`, whether it is the one that goes by racks."""
         found = {}
         for name in self.broker_keys.obeyed():
             value = self[name]
             if isinstance(value, int):
                 found[name] = int(value)
+        found["replica.selector.class"] = int(self["replica.selector.class"] == RACK_AWARE)
         return found
 
     def log_dirs(self) -> list[str]:

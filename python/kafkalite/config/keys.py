@@ -50,6 +50,7 @@ REASONS = {
 
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """A topic's and a broker's key, and, with eligible leader replicas, one of the metadata."""
 
 

@@ -1,12 +1,12 @@
 //! The leader of a partition: found for a client that has an idea of its epoch, and told to one that came
-//! to the wrong node.
+//! to the wrong node. Consumers may read from followers, too.
 
 use std::sync::Arc;
 
 use super::code;
 use crate::image::{Image, NO_LEADER, NoLeader, Topic};
-use crate::replica::Partition;
 use crate::replica::park::StopReason;
+use crate::replica::{HostedPartition, Partition, Role};
 use crate::uuid::Uuid;
 use crate::wire::Writer;
 
@@ -33,14 +33,34 @@ pub fn leader(
     }
 }
 
-/// Why a replica that led when the request came does not answer it any more; a deleted one has its log tell.
+/// This node's replica of a partition, from which a consumer may read whoever leads it (KIP-392). Errors as of `leader`.
+pub fn readable(
+    topic: &Topic,
+    index: i32,
+    client_epoch: i32,
+) -> std::result::Result<&Arc<Partition>, i16> {
+    match topic.hosted_partition(index) {
+        Some(HostedPartition::Online(replica)) if !replica.is_offline() => {
+            match leader_epoch_error(client_epoch, replica.leader_epoch) {
+                code::NONE => Ok(replica),
+                error_code => Err(error_code),
+            }
+        }
+        _ => leader(topic, index, client_epoch),
+    }
+}
+
+/// Why a replica that could be read when the request came does not answer it any more; a deleted one has its log tell.
 pub fn leads_still(partition: &Partition, client_epoch: i32) -> i16 {
     let (leader_epoch, no_leader) = match partition.waiters.ended() {
         Some(StopReason::NotLeader { leader_epoch }) => {
             (leader_epoch, code::NOT_LEADER_OR_FOLLOWER)
         }
         // That of the log: it may be led in another one since the request came.
-        Some(StopReason::Deleted) | None => (partition.log.leading_epoch(), code::NONE),
+        Some(StopReason::Deleted) | None => match partition.role {
+            Role::Leader => (partition.log.leading_epoch(), code::NONE),
+            Role::Follower => (partition.leader_epoch, code::NONE),
+        },
     };
     match leader_epoch_error(client_epoch, leader_epoch) {
         code::NONE => no_leader,

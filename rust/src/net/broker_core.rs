@@ -56,6 +56,7 @@ impl BrokerCore {
         let replication = settings.replication.clone();
         node.replication()
             .set_lag_ms_max(settings.replica_lag_ms_max);
+        node.replication().set_rack_aware(settings.is_rack_aware);
         let shared = Arc::new(Shared {
             context: Arc::new(RequestContext {
                 settings,
@@ -200,6 +201,7 @@ mod tests {
             fetch_bytes_max: 1000,
             fetch_sessions_max: 1,
             auto_create_topics: false,
+            is_rack_aware: false,
             replica_lag_ms_max: 30_000,
             intervals: Intervals::default(),
             cleaner: CleanerSettings::default(),

@@ -31,6 +31,8 @@ pub struct Settings {
     pub fetch_sessions_max: usize,
     /// `auto.create.topics.enable`
     pub auto_create_topics: bool,
+    /// `replica.selector.class` is Kafka's that goes by racks.
+    pub is_rack_aware: bool,
     /// `replica.lag.time.max.ms`
     pub replica_lag_ms_max: i64,
     /// How often the logs are looked after.

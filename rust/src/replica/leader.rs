@@ -49,6 +49,8 @@ pub struct ReplicaFetch {
     /// It has everything below.
     pub fetch_offset: i64,
     pub log_start_offset: i64,
+    /// The leader's log end before its records were read: what the answer may bring, and not what came meanwhile.
+    pub leader_end_offset: i64,
 }
 
 /// Why a follower's Fetch does not count.
@@ -135,9 +137,10 @@ impl Follower {
             || at.now_ms.saturating_sub(self.last_caught_up_ms) <= at.lag_ms_max
     }
 
-    /// By the leader's end before this fetch: a follower that is as quick as the producers is never at the end of now.
+    /// By the leader's end at the fetch before as well: a follower that is as quick as the producers is never at the end
+    /// of now.
     fn note_fetch(&mut self, fetch: &ReplicaFetch, at: &Circumstances<'_>) {
-        let leader_end = at.offsets.log_end_offset;
+        let leader_end = fetch.leader_end_offset;
         if fetch.fetch_offset >= leader_end {
             self.last_caught_up_ms = self.last_caught_up_ms.max(at.now_ms);
         } else if fetch.fetch_offset >= self.leader_end_at_last_fetch {
@@ -333,6 +336,29 @@ impl LeaderState {
         starts.min().map_or(at.offsets.log_start_offset, |least| {
             least.min(at.offsets.log_start_offset)
         })
+    }
+
+    /// The in-sync replica in a consumer's rack that is furthest, if the leader is in another one and the replica has the
+    /// offset (`RackAwareReplicaSelector`, `ReplicaManager.findPreferredReadReplica`).
+    pub fn preferred_read_replica(
+        &self,
+        rack: &str,
+        fetch_offset: i64,
+        brokers: &RegisteredBrokers,
+    ) -> Option<i32> {
+        let is_near = |id: i32| {
+            let broker = brokers.get(id).filter(|broker| !broker.is_fenced);
+            broker.is_some_and(|broker| broker.rack.as_deref() == Some(rack))
+        };
+        if is_near(self.node_id) {
+            return None;
+        }
+        let near = self.followers.iter().filter(|(id, each)| {
+            let has_offset = (each.log_start_offset..=each.log_end_offset).contains(&fetch_offset);
+            has_offset && self.in_sync_replicas.contains(id) && is_near(**id)
+        });
+        near.max_by_key(|(id, each)| (each.log_end_offset, each.last_caught_up_ms, **id))
+            .map(|(id, _)| *id)
     }
 
     // --- for those who look ------------------------------------------------------------------------

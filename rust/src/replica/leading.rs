@@ -149,6 +149,19 @@ impl Partition {
         })
     }
 
+    /// The replica from which a consumer in this rack is to read instead of this one, where `replica.selector.class`
+    /// says so.
+    pub fn preferred_read_replica(&self, rack: &str, fetch_offset: i64) -> Option<i32> {
+        let leading = self.leading.as_ref()?;
+        if !self.replication.is_rack_aware() {
+            return None;
+        }
+        let brokers = self.replication.brokers.get();
+        let leader = leading.0.lock();
+        let state = &leader.as_ref()?.state;
+        state.preferred_read_replica(rack, fetch_offset, &brokers)
+    }
+
     /// Records below the offset are deleted: the low watermark, once no replica that lives has them. `None`: one may still.
     ///
     /// Errors: `NotLeader`, where another one leads meanwhile.

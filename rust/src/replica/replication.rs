@@ -1,7 +1,7 @@
 //! The things that all replicas of a node need beside their logs, to lead others.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use crate::limits::REPLICA_LAG_MS_MAX;
 use crate::replica::brokers::CurrentBrokers;
@@ -16,6 +16,7 @@ pub struct Replication {
     pub isr_shrinks: AtomicU64,
     pub isr_expands: AtomicU64,
     lag_ms_max: AtomicI64,
+    is_rack_aware: AtomicBool,
 }
 
 impl Replication {
@@ -27,6 +28,7 @@ impl Replication {
             isr_shrinks: AtomicU64::new(0),
             isr_expands: AtomicU64::new(0),
             lag_ms_max: AtomicI64::new(REPLICA_LAG_MS_MAX),
+            is_rack_aware: AtomicBool::new(false),
         }
     }
 
@@ -37,5 +39,14 @@ impl Replication {
 
     pub fn set_lag_ms_max(&self, lag_ms_max: i64) {
         self.lag_ms_max.store(lag_ms_max, Ordering::Relaxed);
+    }
+
+    /// Consumers are sent to a replica in their rack (`RackAwareReplicaSelector`).
+    pub fn is_rack_aware(&self) -> bool {
+        self.is_rack_aware.load(Ordering::Relaxed)
+    }
+
+    pub fn set_rack_aware(&self, is_rack_aware: bool) {
+        self.is_rack_aware.store(is_rack_aware, Ordering::Relaxed);
     }
 }

@@ -241,6 +241,7 @@ mod tests {
         log_start_offset: 0,
         has_records: false,
         has_diverged: false,
+        has_preferred_replica: false,
     };
 
     fn member(name: &str, index: i32) -> Member {

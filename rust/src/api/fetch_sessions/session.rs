@@ -68,6 +68,8 @@ pub struct Said {
     pub log_start_offset: i64,
     pub has_records: bool,
     pub has_diverged: bool,
+    /// It is to be read from another replica.
+    pub has_preferred_replica: bool,
 }
 
 struct Cached {
@@ -94,6 +96,7 @@ impl Cached {
     fn tell(&mut self, said: &Said) -> bool {
         let is_new = said.has_records
             || said.has_diverged
+            || said.has_preferred_replica
             || said.error_code != code::NONE
             || said.high_watermark != self.high_watermark
             || said.log_start_offset != self.log_start_offset;
@@ -254,6 +257,7 @@ mod tests {
             log_start_offset: 0,
             has_records: false,
             has_diverged,
+            has_preferred_replica: false,
         };
         let mut session = Session::of(false, &[(&member(wanted), said(true))]);
         assert!(session.tell(&key, &said(false)));

@@ -226,8 +226,7 @@ pub(super) fn write_partition(
         writer.no_tags(flexible);
     }
     if version >= 11 {
-        // Preferred read replica: none.
-        writer.i32(-1);
+        writer.i32(part.preferred_read_replica.unwrap_or(-1));
     }
     writer.nullable_length(Some(part.size_bytes() as usize), flexible);
 }
@@ -293,6 +292,7 @@ mod tests {
             context: Context::Sessionless,
             readable: partitions.len(),
             follower: None,
+            rack: Box::default(),
             is_parked: false,
             partitions,
             body_bytes: 0,

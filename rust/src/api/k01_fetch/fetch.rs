@@ -38,6 +38,8 @@ pub struct Fetch {
     pub(super) readable: usize,
     /// Who fetches, if it is a follower.
     pub(super) follower: Option<Follower>,
+    /// Where a consumer is; empty where it does not say.
+    pub(super) rack: Box<str>,
     /// It is registered at its partitions, or has been woken there.
     pub is_parked: bool,
     /// Bytes of the request, in which names of unknown topics may be.
@@ -106,6 +108,8 @@ pub(super) struct Part {
     pub(super) log_start_offset: i64,
     /// Leader epoch and end offset from which on the client's log is another one.
     pub(super) diverging: Option<(i32, i64)>,
+    /// Another replica, from which the consumer is to read.
+    pub(super) preferred_read_replica: Option<i32>,
     pub(super) aborted: Option<Vec<AbortedTransaction>>,
     pub(super) range: Option<FetchedRange>,
 }
@@ -120,6 +124,7 @@ impl Part {
             last_stable_offset: -1,
             log_start_offset: -1,
             diverging: None,
+            preferred_read_replica: None,
             aborted: None,
             range: None,
         }
@@ -142,6 +147,7 @@ impl Part {
             log_start_offset: self.log_start_offset,
             has_records: self.size_bytes() > 0,
             has_diverged: self.diverging.is_some(),
+            has_preferred_replica: self.preferred_read_replica.is_some(),
         }
     }
 }
@@ -195,7 +201,9 @@ impl Fetch {
             if let Some(follower) = &mut self.follower {
                 follower.acknowledged = follower.acknowledged.max(place + 1);
             }
-            looked.must_be_told |= part.error_code != code::NONE || part.diverging.is_some();
+            looked.must_be_told |= part.error_code != code::NONE
+                || part.diverging.is_some()
+                || part.preferred_read_replica.is_some();
             let range = part.range.as_ref();
             looked.is_on_older_segment |= range.is_some_and(|range| range.is_on_older_segment);
             looked.size_bytes += part.size_bytes();
@@ -244,6 +252,7 @@ impl Fetch {
             broker_epoch: follower.broker_epoch,
             fetch_offset: wanted.fetch_offset,
             log_start_offset: wanted.log_start_offset,
+            leader_end_offset: part.log_end_offset,
         };
         let received_ms = i64::try_from(follower.received_ms).unwrap_or(i64::MAX);
         let error_code = match partition.on_replica_fetch(&fetch, received_ms) {
@@ -306,6 +315,13 @@ impl Fetch {
         if wanted.last_fetched_epoch >= 0 {
             part.diverging = diverging(wanted, partition)?;
             if part.diverging.is_some() {
+                return Ok(part);
+            }
+        }
+        if self.follower.is_none() && !self.rack.is_empty() {
+            let from = wanted.fetch_offset;
+            part.preferred_read_replica = partition.preferred_read_replica(&self.rack, from);
+            if part.preferred_read_replica.is_some() {
                 return Ok(part);
             }
         }

@@ -27,6 +27,10 @@
 //! names no leader epoch) where it is not assigned a replica, as far as is known here; NOT_LEADER_OR_FOLLOWER for a
 //! broker epoch that has gone (KIP-903). Its fetch waits for the log end.
 //!
+//! A consumer of v11 or later reads from any replica, up to the high watermark that is known there. With
+//! `replica.selector.class` the leader names one in the consumer's rack that is in sync and has the offset, in place of
+//! records (KIP-392).
+//!
 //! Version notes: v4 isolation level (KIP-98); v7 sessions; v9 leader epoch; v11 rack; v12 flexible,
 //! diverging epochs (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 current leader and
 //! node endpoints (KIP-951); v17 directory id and v18 high watermark, for replicas only.
@@ -49,7 +53,7 @@ use super::code;
 use super::fetch_sessions::{Context, FetchSessions, Member, TopicKey};
 use super::handler::{ApiKey, Ask};
 use super::large::partitions::Rest;
-use super::leader::leader;
+use super::leader::{leader, readable};
 use crate::access::{Operation, Resource};
 use crate::error::Result;
 use crate::image::Topic;
@@ -64,6 +68,9 @@ pub const KEY: ApiKey = ApiKey {
     max: 18,
     first_flexible: 12,
 };
+
+/// From here on a consumer says where it is, and may read from followers.
+const RACK_SINCE: i16 = 11;
 
 /// Reads the request and finds its session. `reader` stands behind the header; `bytes_max` is
 /// `fetch.max.bytes`.
@@ -103,7 +110,7 @@ fn begin(
     let mut refused = Vec::new();
     for member in members {
         let (error_code, partition) = match resolve(&member, ask, is_replica, may_replicate) {
-            Ok(topic) => located(&member, topic, header.api_version),
+            Ok(topic) => located(&member, topic, is_replica, header.api_version),
             Err(error_code) => {
                 refused.push(FetchPartition {
                     member,
@@ -154,6 +161,7 @@ fn begin(
             received_ms: now_ms,
             acknowledged: 0,
         }),
+        rack: request.rack.clone(),
         is_parked: false,
         // The rest keeps the whole frame.
         body_bytes: if rest.is_some() { 0 } else { body_bytes },
@@ -191,8 +199,17 @@ fn resolve<'a>(
 }
 
 /// The replica whose log is asked, or the refusal that is known before.
-fn located(member: &Member, topic: &Topic, version: i16) -> (i16, Option<Arc<Partition>>) {
-    let found = leader(topic, member.key.1, member.wanted.current_leader_epoch);
+fn located(
+    member: &Member,
+    topic: &Topic,
+    is_replica: bool,
+    version: i16,
+) -> (i16, Option<Arc<Partition>>) {
+    let leader_epoch = member.wanted.current_leader_epoch;
+    let found = match is_replica || version < RACK_SINCE {
+        true => leader(topic, member.key.1, leader_epoch),
+        false => readable(topic, member.key.1, leader_epoch),
+    };
     match found {
         Err(code::KAFKA_STORAGE_ERROR) => (storage_error(version), None),
         // A session's topic may have been deleted and made anew under its name.

@@ -38,6 +38,8 @@ pub struct Asks {
     pub min_bytes: i32,
     pub max_bytes: i32,
     pub isolation: i8,
+    /// Where a consumer is; empty where it does not say.
+    pub rack: Box<str>,
 }
 
 /// The most memory that the request may take while it waits, before it is read: `read` cannot be
@@ -124,9 +126,10 @@ pub fn parse(
             reader.skip_tags(flexible)?;
         }
     }
-    if version >= 11 {
-        reader.string(flexible)?;
-    }
+    let rack = match version {
+        11.. => reader.string(flexible)?.into(),
+        _ => Box::default(),
+    };
     if flexible {
         reader.tags(|tag, field| {
             if tag == REPLICA_STATE_TAG && version >= 15 {
@@ -144,6 +147,7 @@ pub fn parse(
             min_bytes,
             max_bytes,
             isolation,
+            rack,
         },
         session: SessionRequest {
             id,

@@ -53,6 +53,9 @@ pub fn settings_of(given: &HashMap<String, i64>, cleaner: CleanerSettings) -> Re
                 usize::try_from(*slots).unwrap_or(0)
             }),
         auto_create_topics: setting("auto.create.topics.enable")? != 0,
+        is_rack_aware: given
+            .get("replica.selector.class")
+            .is_some_and(|value| *value != 0),
         replica_lag_ms_max: given
             .get("replica.lag.time.max.ms")
             .copied()
