@@ -8,6 +8,7 @@ use kafkalite::batch::inflate::{decompress, inflated_bytes_max};
 use kafkalite::batch::validate::{Scratch, Validated};
 use kafkalite::batch::{AppendOrigin, BatchHeader, RecordReader, ValidationRules, validate};
 use kafkalite::error::Error;
+use kafkalite::replica::follower::answer::{FetchAnswer, read_list_offsets};
 
 /// The first byte chooses the rules, the others are the records of a Produce request. What is
 /// accepted has right headers and CRCs, can be read record for record, and is accepted again.
@@ -124,6 +125,26 @@ pub fn records(data: &[u8]) {
             assert_eq!(record.headers.iter().count(), record.headers.count());
         }
         assert!(header.magic < 2 || count <= header.records_count);
+    }
+}
+
+/// Any bytes as the answer of a leader to its follower: what is read lies within them, and is no more than was
+/// asked for.
+pub fn follower_answers(data: &[u8]) {
+    const PARTITIONS_MAX: usize = 64;
+    if let Ok(answer) = FetchAnswer::read(data, PARTITIONS_MAX) {
+        assert!(answer.partitions.len() <= PARTITIONS_MAX);
+        let mut end = 0;
+        for partition in &answer.partitions {
+            let records = &partition.records;
+            assert!(
+                end <= records.start && records.start <= records.end && records.end <= data.len()
+            );
+            end = records.end;
+        }
+    }
+    if let Ok(listed) = read_list_offsets(data, PARTITIONS_MAX) {
+        assert!(listed.len() <= PARTITIONS_MAX);
     }
 }
 

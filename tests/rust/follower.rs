@@ -489,6 +489,20 @@ fn a_session_that_the_leader_does_not_know_begins_anew_with_all() {
     }
 }
 
+/// Else it would be asked again and again, without a pause.
+#[test]
+fn a_leader_that_refuses_a_fetch_as_a_whole_is_let_alone() {
+    let mut one = Following::new(1, 4);
+    for code in [70, 31, -1] {
+        one.fetch();
+        assert!(one.take(answer(code, 0, &[])).is_err(), "{code}");
+        one.session.on_failure();
+    }
+    one.turn(&[]);
+    one.fetch();
+    assert!(one.take(answer(31, 0, &[])).is_err());
+}
+
 #[test]
 fn partitions_that_have_brought_records_come_last() {
     let mut one = Following::new(3, 4);
@@ -571,16 +585,16 @@ fn nothing_is_taken_for_a_role_that_is_over() {
     one.take(answer(0, SESSION, &[part(0, 10, led(5, 5, 4))]))
         .unwrap();
     assert_eq!(one.offsets(0).1, 5);
+    // Nor does a high watermark come behind the one that the leader goes by.
+    append_one(&one.replica(0)).unwrap();
+    before.follow_high_watermark(6);
+    assert_eq!(one.offsets(0).2, 5);
     assert_eq!(one.next(), None);
     assert!(before.truncate_as_follower(0, NOW_MS).is_err());
     assert!(before.start_anew(9, NOW_MS).is_err());
-    assert_eq!(one.offsets(0).1, 5);
-    append_one(&one.replica(0)).unwrap();
-    assert!(
-        before
-            .append_as_follower(&mut led(6, 1, 4), 4, 6, NOW_MS)
-            .is_err()
-    );
+    let late = before.append_as_follower(&mut led(6, 1, 4), 4, 6, NOW_MS);
+    assert!(late.is_err());
+    assert_eq!(one.offsets(0).1, 6);
 }
 
 #[test]
@@ -615,6 +629,11 @@ fn no_answer_breaks_a_follower() {
             }
         });
     }
+    run(&seeds(), false, try_one);
+}
+
+/// Good answers to Fetch and to ListOffsets.
+pub fn seeds() -> Vec<Vec<u8>> {
     let parts = |offset| {
         let mut started = part(1, offset + 3, led(offset, 4, 4));
         started.log_start = offset;
@@ -635,5 +654,5 @@ fn no_answer_breaks_a_follower() {
         &[refused(0, OFFSET_OUT_OF_RANGE), refused(1, 6)],
     ));
     seeds.extend([0, 3, 50].map(|offset| listed(0, offset)));
-    run(&seeds, false, try_one);
+    seeds
 }

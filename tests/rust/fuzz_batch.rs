@@ -146,3 +146,8 @@ fn no_bytes_break_a_decoder() {
     }
     run(&seeds, false, targets::decompression);
 }
+
+#[test]
+fn no_bytes_break_the_reading_of_a_leaders_answer() {
+    run(&crate::follower::seeds(), false, targets::follower_answers);
+}

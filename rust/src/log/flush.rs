@@ -155,8 +155,20 @@ impl Log {
     /// As `set_replicated_offset`, without a wait for anything. True: the high watermark has moved, and
     /// `after_high_watermark` must follow.
     pub fn note_replicated_offset(&self, offset: i64) -> bool {
+        self.replicate(offset, self.ends.write())
+    }
+
+    /// As `set_replicated_offset`, as long as the role of this number is the replica's (`begin_role`): who plays
+    /// another one sets the offset after it has begun, and what was told before must not come behind that.
+    pub fn set_replicated_offset_in(&self, role: u64, offset: i64) {
+        let ends = self.ends.write();
+        if self.check_role(role).is_ok() && self.replicate(offset, ends) {
+            self.after_high_watermark();
+        }
+    }
+
+    fn replicate(&self, offset: i64, mut ends: RwLockWriteGuard<'_, LogEnds>) -> bool {
         let acks_fsync = self.config.read().acks_fsync;
-        let mut ends = self.ends.write();
         ends.replicated_offset = offset;
         let moved = ends.advance_high_watermark(acks_fsync);
         ends.check_order();

@@ -3,11 +3,14 @@
 
 use std::io::{Error as IoError, ErrorKind, Result as IoResult};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::inbox::{Change, Inbox};
 use crate::clock::wall_ms;
-use crate::limits::{FETCHER_LINGER, FOLLOWER_ANSWER_EXCESS_BYTES, FOLLOWER_BUFFER_KEPT_BYTES};
+use crate::limits::{
+    FETCHER_LINGER, FLUSH_RETRY, FOLLOWER_ANSWER_EXCESS_BYTES, FOLLOWER_BUFFER_KEPT_BYTES,
+};
 use crate::log::directory::LogDirectory;
 use crate::log::log::Log;
 use crate::net::connection::{Address, Connection};
@@ -83,7 +86,11 @@ impl Fetcher {
         while let Some(changes) = self.inbox.take(wait) {
             for change in changes {
                 match change {
-                    Change::Assign(assignment) => self.session.assign(assignment),
+                    Change::Assign(assignment) => {
+                        // Whatever it has from the leader before: the next one may count on it.
+                        flush_now(&[&assignment.partition]);
+                        self.session.assign(assignment);
+                    }
                     Change::Remove(key) => self.session.remove(key),
                 }
             }
@@ -194,20 +201,45 @@ impl Fetcher {
     }
 }
 
-/// Has everything that was appended on disk, where that is asked for: the next fetch offset says so to the leader.
-/// One group commit a log directory.
+/// Has what was appended on disk, where that is asked for: the next fetch offset says so to the leader. One group
+/// commit a log directory. A partition whose leader has committed more than it has is not waited for: until it has
+/// come so far it is in no in-sync replicas, and nothing is committed or elected by what it says.
 fn flush(touched: &[Arc<Partition>]) {
-    let mut rest: Vec<&Arc<Partition>> = touched.iter().collect();
-    while let Some(first) = rest.first() {
-        let directory: Arc<LogDirectory> = first.directory.clone();
-        let mut logs: Vec<Arc<Log>> = Vec::new();
-        rest.retain(|each| {
-            let is_its = Arc::ptr_eq(&each.directory, &directory);
-            if is_its && each.log.config().acks_fsync {
-                logs.push(each.log.clone());
-            }
-            !is_its
-        });
-        directory.flush_all_here(&logs);
+    let (behind, near): (Vec<_>, Vec<_>) = touched
+        .iter()
+        .partition(|each| each.lag().is_some_and(|lag| lag > 0));
+    for each in behind.into_iter().filter(|each| is_unflushed(each)) {
+        each.request_flush();
     }
+    flush_now(&near);
+}
+
+/// As `flush`, of all. Returns when they are on disk, or their directories have failed.
+fn flush_now(partitions: &[&Arc<Partition>]) {
+    let mut left: Vec<&Arc<Partition>> = partitions.to_vec();
+    loop {
+        let is_left = |each: &&Arc<Partition>| {
+            is_unflushed(each) && each.is_following() && !each.is_offline()
+        };
+        left.retain(is_left);
+        let Some(first) = left.first() else {
+            return;
+        };
+        let directory: Arc<LogDirectory> = first.directory.clone();
+        let its = left
+            .iter()
+            .filter(|each| Arc::ptr_eq(&each.directory, &directory));
+        let logs: Vec<Arc<Log>> = its.map(|each| each.log.clone()).collect();
+        directory.flush_all_here(&logs);
+        if left.iter().all(is_left) {
+            // There was no descriptor for a file: there may be one soon.
+            thread::sleep(FLUSH_RETRY);
+        }
+    }
+}
+
+/// Something is to be on disk that is not.
+fn is_unflushed(partition: &Partition) -> bool {
+    let offsets = partition.log.offsets();
+    offsets.flushed_offset < offsets.log_end_offset && partition.log.config().acks_fsync
 }

@@ -11,7 +11,8 @@
 //!
 //! The fetch offset of a partition is the end of its log, and so says to the leader what this node holds. In
 //! durable mode (`kafkalite.acks.fsync=group`) whoever drives a session flushes what an answer has touched
-//! before it asks for the next request: then that offset says what is on disk.
+//! before it asks for the next request: then that offset says what is on disk. A replica that has less than
+//! its leader has committed (`Partition::lag`) need not wait for that: nothing is counted on it yet.
 //!
 //! There is no truncation before the first fetch, as in Kafka since KIP-595: a Fetch carries the epoch of the
 //! last batch, and the leader answers with the end of that epoch where the two logs part.

@@ -79,7 +79,9 @@ impl Partition {
         let check = || self.log.check_role(self.role_number);
         cleaner_checkpoint::truncate(&self.directory, &self.log, offset, now_ms, check)?;
         // What comes in place of the records that were cut off is not committed yet.
-        self.log.set_replicated_offset(self.log.high_watermark());
+        let high_watermark = self.log.high_watermark();
+        self.log
+            .set_replicated_offset_in(self.role_number, high_watermark);
         Ok(())
     }
 
@@ -88,7 +90,7 @@ impl Partition {
     pub fn start_anew(&self, offset: i64, now_ms: i64) -> Result<()> {
         let check = || self.log.check_role(self.role_number);
         cleaner_checkpoint::start_anew(&self.directory, &self.log, offset, now_ms, check)?;
-        self.log.set_replicated_offset(offset);
+        self.log.set_replicated_offset_in(self.role_number, offset);
         Ok(())
     }
 
@@ -108,7 +110,7 @@ impl Partition {
     pub fn follow_high_watermark(&self, leader_high_watermark: i64) {
         let told = leader_high_watermark.max(0);
         self.leader_high_watermark.store(told, Ordering::Relaxed);
-        self.log.set_replicated_offset(told);
+        self.log.set_replicated_offset_in(self.role_number, told);
     }
 
     /// How many offsets of what the leader has committed are not in the log (Kafka's `FetcherLagMetrics`). `None`:

@@ -39,8 +39,9 @@ pub type Tell<'a> = &'a mut dyn FnMut(String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Fetching,
-    /// In `delayed`.
-    Delayed,
+    Delayed {
+        until_ms: i64,
+    },
     /// What the leader has is not known: its end is asked for, or its start.
     Searching {
         timestamp: i64,
@@ -127,8 +128,8 @@ impl FollowerSession {
     /// Follows a partition no longer.
     pub fn remove(&mut self, key: Key) {
         if let Some(gone) = self.followed.remove(&key) {
-            if gone.state == State::Delayed {
-                self.delayed.retain(|(_, delayed)| *delayed != key);
+            if let State::Delayed { until_ms } = gone.state {
+                self.delayed.remove(&(until_ms, key));
             }
             self.searching.remove(&key);
             if gone.sent.is_some() {
@@ -175,12 +176,15 @@ impl FollowerSession {
             self.forget_session();
             return None;
         }
-        let forgotten = std::mem::take(&mut self.forgotten);
-        let is_wanted = |key: &Key| wanted.iter().any(|(wanted, _)| wanted == key);
-        let forgotten: Vec<Key> = forgotten
-            .into_iter()
-            .filter(|key| !is_wanted(key))
-            .collect();
+        let mut forgotten = std::mem::take(&mut self.forgotten);
+        if !forgotten.is_empty() {
+            // One that has come back is told with what it is now.
+            let is_back = |key: &Key| {
+                let followed = self.followed.get(key);
+                followed.is_some_and(|each| each.sent.is_some())
+            };
+            forgotten.retain(|key| !is_back(key));
+        }
         let session = (self.session_id, self.session_epoch);
         let body = request::fetch(&self.settings, session, &wanted, &forgotten);
         self.asked = Asked::Fetch;
@@ -233,7 +237,10 @@ impl FollowerSession {
 
     fn mark_all_fetching(&mut self) {
         for (key, followed) in &mut self.followed {
-            let is_changed = || followed.sent != Some(position_of(&followed.partition));
+            let is_changed = || {
+                let position = position_of(&followed.partition);
+                followed.sent != Some(position) || followed.leader_start > position.log_start_offset
+            };
             let is_fetching = followed.state == State::Fetching;
             if is_fetching && !followed.is_dirty && is_changed() {
                 followed.is_dirty = true;
@@ -249,18 +256,10 @@ impl FollowerSession {
     }
 
     fn wake_delayed(&mut self, now_ms: i64) {
-        // Of a clock that was put back all are due.
         let latest_ms = now_ms.saturating_add(self.settings.backoff_ms);
-        if self
-            .delayed
-            .last()
-            .is_some_and(|(until_ms, _)| *until_ms > latest_ms)
-        {
-            let early = std::mem::take(&mut self.delayed).into_iter();
-            self.delayed = early.map(|(_, key)| (now_ms, key)).collect();
-        }
         while let Some((until_ms, key)) = self.delayed.first().copied()
-            && until_ms <= now_ms
+            // Or the clock was put back.
+            && (until_ms <= now_ms || until_ms > latest_ms)
         {
             self.delayed.remove(&(until_ms, key));
             if let Some(followed) = self.followed.get_mut(&key) {
@@ -367,7 +366,7 @@ impl FollowerSession {
         self.searching.remove(&key);
         if let Some(followed) = self.followed.get_mut(&key) {
             let until_ms = now_ms.saturating_add(self.settings.backoff_ms);
-            followed.state = State::Delayed;
+            followed.state = State::Delayed { until_ms };
             self.delayed.insert((until_ms, key));
         }
     }
@@ -425,7 +424,7 @@ impl FollowerSession {
         tell: Tell<'_>,
     ) -> Result<Vec<Arc<Partition>>> {
         let read = FetchAnswer::read(answer, self.followed.len())?;
-        if !self.take_session(&read) {
+        if !self.take_session(&read)? {
             return Ok(Vec::new());
         }
         let mut touched = Vec::new();
@@ -446,14 +445,23 @@ impl FollowerSession {
     }
 
     /// The session goes on, or a full Fetch comes next. False: the answer has nothing else to say.
-    fn take_session(&mut self, answer: &FetchAnswer) -> bool {
+    /// Errors: `MalformedRequest` for an answer after which the leader is not to be asked again at once.
+    fn take_session(&mut self, answer: &FetchAnswer) -> Result<bool> {
         let is_full = self.session_epoch == 0;
-        let is_known = is_full || answer.session_id == self.session_id;
-        if answer.error_code != NONE || !is_known {
-            // FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR, whatever:
-            // by its id the next Fetch closes a session that may still be there.
+        if answer.error_code != NONE {
+            if is_full || !is_of_session(answer.error_code) {
+                let sentence = format!("it answers error {}", answer.error_code);
+                return Err(Error::MalformedRequest(sentence));
+            }
+            // By its id the next Fetch closes a session that may still be there.
             self.forget_session();
-            return answer.error_code == NONE;
+            return Ok(false);
+        }
+        if !is_full && answer.session_id != self.session_id {
+            // The leader has closed it.
+            self.session_id = answer.session_id;
+            self.forget_session();
+            return Ok(false);
         }
         self.session_id = answer.session_id;
         if answer.session_id == 0 {
@@ -464,7 +472,7 @@ impl FollowerSession {
         } else {
             self.session_epoch = self.session_epoch.checked_add(1).unwrap_or(1);
         }
-        true
+        Ok(true)
     }
 
     /// Takes what an answer says of a partition. Returns whether its log may have something to flush.
@@ -719,6 +727,11 @@ fn cut_without_epochs(partition: &Partition, now_ms: i64, tell: Tell<'_>) -> Res
         offsets.high_watermark
     ));
     partition.truncate_as_follower(offsets.high_watermark, now_ms)
+}
+
+/// FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+fn is_of_session(error_code: i16) -> bool {
+    matches!(error_code, 70 | 71 | 106)
 }
 
 /// An error that comes and goes while metadata is on its way: UNKNOWN_TOPIC_OR_PARTITION,
