@@ -1,7 +1,8 @@
 """DescribeCluster (key 60), versions 0 to 2.
 
-Behaviour: the cluster's id, its controller, and its brokers that are alive and have the listener
-that the client came in by, with the endpoint of that.
+Behaviour: the cluster's id, its controller, and its brokers that have the listener that the client
+came in by, with the endpoint of that: those that are alive and, where the client asks for them, the
+fenced ones too.
 
 Refusals: MISMATCHED_ENDPOINT_TYPE for a client that looks for controllers,
 UNSUPPORTED_ENDPOINT_TYPE for a kind of endpoint that there is not
@@ -41,6 +42,9 @@ def handle(
     if message.include_cluster_authorized_operations:
         may_see = context.may(request, DESCRIBE, CLUSTER)
         operations = context.operations(request, CLUSTER) if may_see else 0
+    brokers = context.cluster.brokers
+    if message.include_fenced_brokers:
+        brokers = [each for _, each in sorted(context.image.brokers.items())]
     return kind(
         error_message=None,
         endpoint_type=BROKERS,
@@ -48,9 +52,13 @@ def handle(
         controller_id=context.cluster.controller_id,
         brokers=[
             kind.DescribeClusterBroker(
-                broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+                broker_id=broker.id,
+                host=endpoint.host,
+                port=endpoint.port,
+                rack=broker.rack,
+                is_fenced=broker.is_fenced,
             )
-            for broker in context.cluster.brokers
+            for broker in brokers
             if (endpoint := broker.endpoint(request.listener_name)) is not None
         ],
         cluster_authorized_operations=operations,
