@@ -162,14 +162,16 @@ class Workload:
         idempotence: Sequence[bool] = (True, True, False),
         replicas: int = 1,
         acks: str = "all",
+        pause_s: float = 0.005,
     ) -> None:
         """`idempotence` has an entry a producer; `replicas` are those of the topic's partitions,
-        which is made unless it is there; less than all `acks` promise less than verify.py asks."""
+        which is made unless it is there; less than all `acks` promise less than verify.py asks. A
+        producer pauses between one handful of records and the next."""
         self._servers = servers
         self._recorder = recorder
         self._seed = seed
         self._idempotence = idempotence
-        self._replicas, self._acks = replicas, acks
+        self._replicas, self._acks, self._pause_s = replicas, acks, pause_s
         self._topic, self._group = recorder.topic, recorder.group
         self._producing = threading.Event()
         self._reading = threading.Event()
@@ -286,7 +288,7 @@ class Workload:
                 sent[partition] += 1
                 number += 1
                 in_flight += 1
-            producer.poll(0.005)
+            producer.poll(self._pause_s)
             while in_flight >= RECORDS_IN_FLIGHT_MAX and self._producing.is_set():
                 producer.poll(0.1)
         producer.flush(DELIVERY_TIMEOUT_MS / 1000)
