@@ -140,12 +140,14 @@ def step(text: str) -> None:
     print(f"== {text}", flush=True)
 
 
-def create_topic(broker: "Broker", topic: str, partitions: int) -> None:
-    """A new topic, in which old timestamps are no reason to delete."""
+def create_topic(broker: "Broker", topic: str, partitions: int, **configs: str) -> None:
+    """A new topic, in which old timestamps are no reason to delete. `configs` are the topic's, with
+    underscores."""
     from kafkalite.client import Admin
 
+    told = {name.replace("_", "."): value for name, value in configs.items()}
     with Admin(broker.bootstrap_servers) as admin:
-        admin.create_topic(topic, partitions=partitions, configs={"retention.ms": "-1"})
+        admin.create_topic(topic, partitions=partitions, configs={"retention.ms": "-1", **told})
 
 
 def send(broker: "Broker", topic: str, records: Iterable[Record]) -> int:

@@ -28,6 +28,7 @@ NAMES = (
     "declarative_tables",
     "payments_to_postgres",
     "changes_to_delta",
+    "windows_to_table",
 )
 
 
@@ -62,6 +63,19 @@ def test_windowed_counts_have_what_is_late_and_not_what_the_watermark_has_passed
     assert sum(window.counted for window in windows) > sum(w.sent_in_time for w in windows)
     assert sum(window.dropped for window in windows) > 20
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_windows_are_a_table_in_a_compacted_topic(
+    spark: SparkSession, own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = pipeline("windows_to_table", monkeypatch)
+    monkeypatch.setattr(windows, "BATCHES", 3)
+
+    found = windows.run(spark, own_broker, tmp_path, flags(windows, "--events", "3000"))
+
+    assert sum(found.values()) == 3000
+    written = kafkalite.read_arrow(windows.TABLE, own_broker.bootstrap_servers, columns=["key"])
+    assert pyarrow.table(written).num_rows > len(found), "no window was counted twice"
 
 
 def test_parquet_holds_each_json_record_once_over_a_restart(

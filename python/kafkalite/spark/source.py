@@ -77,8 +77,8 @@ class KafkaliteDataSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: ARG002 - complete mode writes all rows each time, as the connector
     ) -> "DataSourceStreamArrowWriter":
-        """Gives the writer of a streaming query; in every output mode rows are appended, as by the
-        connector."""
+        """Gives the writer of a streaming query; rows are appended in append and in complete mode.
+        Update mode, which the connector has, Spark refuses for Python sinks."""
         from kafkalite.spark.sink import StreamWriter
 
         return StreamWriter(WriteOptions.of(self.options, schema))
