@@ -123,7 +123,8 @@ def copy_through(cluster: Cluster, faults: Sequence[Fault], seed: int, folder: P
             copying.drain(2 * BACK_S)
     finally:
         recorder.save(folder / "history.jsonl")
-    assert check_copies(recorder.operations, SOURCE, TARGET) == []
+    found = check_copies(recorder.operations, SOURCE, TARGET)
+    assert found == []
     outcomes = {each.outcome for each in recorder.operations if each.name == "copy"}
     assert outcomes == {Outcome.OK, Outcome.FAIL}
     with cluster.admin() as admin:
