@@ -29,16 +29,16 @@ type Asked = (i32, i64, i32, i64);
 
 /// A Fetch, taken apart.
 #[derive(Debug, Default, PartialEq)]
-struct Fetch {
+pub struct Fetch {
     session: (i32, i32),
     /// By the index of the partition, and in their order.
-    wanted: BTreeMap<i32, Asked>,
+    pub wanted: BTreeMap<i32, Asked>,
     order: Vec<i32>,
     forgotten: Vec<i32>,
 }
 
 impl Fetch {
-    fn read(body: &[u8]) -> Fetch {
+    pub fn read(body: &[u8]) -> Fetch {
         let mut reader = Reader::new(body);
         let mut fetch = Fetch::default();
         for _ in 0..3 {
@@ -75,7 +75,7 @@ impl Fetch {
 
 /// What a leader answers of a partition.
 #[derive(Clone)]
-struct Part {
+pub struct Part {
     index: i32,
     topic_id: Uuid,
     error_code: i16,
@@ -85,7 +85,7 @@ struct Part {
     records: Vec<u8>,
 }
 
-fn part(index: i32, high_watermark: i64, records: Vec<u8>) -> Part {
+pub fn part(index: i32, high_watermark: i64, records: Vec<u8>) -> Part {
     Part {
         index,
         topic_id: TOPIC_ID,
@@ -111,7 +111,7 @@ fn parting(index: i32, high_watermark: i64, epoch: i32, end_offset: i64) -> Part
     }
 }
 
-fn answer(error_code: i16, session_id: i32, parts: &[Part]) -> Vec<u8> {
+pub fn answer(error_code: i16, session_id: i32, parts: &[Part]) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.i32(0);
     writer.i16(error_code);
@@ -163,7 +163,7 @@ fn listed(index: i32, offset: i64) -> Vec<u8> {
 }
 
 /// A batch of `count` records as a leader of `epoch` has it at `offset`.
-fn led(offset: i64, count: i64, epoch: i32) -> Vec<u8> {
+pub fn led(offset: i64, count: i64, epoch: i32) -> Vec<u8> {
     let mut bytes = batch(offset, count);
     patch_offset_and_epoch(&mut bytes, offset, epoch);
     bytes
@@ -249,7 +249,7 @@ impl Following {
     }
 }
 
-fn settings() -> FollowerSettings {
+pub fn settings() -> FollowerSettings {
     FollowerSettings {
         node_id: 1,
         broker_epoch: 9,

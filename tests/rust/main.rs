@@ -12,6 +12,7 @@ mod denied;
 mod directory;
 mod epochs;
 mod faults;
+mod fetchers;
 mod follower;
 mod from_arrow;
 mod fuzz_arrow_requests;

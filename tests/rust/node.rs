@@ -66,7 +66,7 @@ pub fn with_ask<T>(image: &Image, then: impl FnOnce(&Ask<'_>) -> T) -> T {
 
 /// Node 1 with one log directory, in a cluster with broker 2; broker 3 is not alive.
 pub struct World {
-    pub node: Node,
+    pub node: Arc<Node>,
     woken: Arc<Woken>,
     directory_id: Uuid,
     /// Each change of the metadata brings the partitions to the next one.
@@ -104,7 +104,8 @@ impl World {
         let directory_id = claimed.place(1)[0];
         let woken = Arc::new(Woken::default());
         let plan = plan(partitions, directory_id, 0);
-        let node = Node::load(claimed, &[plan], woken.clone()).unwrap().node;
+        let loaded = Node::load(claimed, &[plan], woken.clone()).unwrap();
+        let node = Arc::new(loaded.node);
         let broker = |node_id, host: &str| Broker {
             node_id,
             rack: None,

@@ -183,7 +183,7 @@ impl Fetcher {
         if is_going_on && self.told.as_ref() != Some(&trouble) {
             let count = self.session.len();
             self.around.warn(format!(
-                "{count} partitions cannot be replicated from broker {}, which is tried again every \
+                "{count} partition(s) cannot be replicated from broker {}, which is tried again every \
                  {backoff_ms} ms: {trouble}",
                 self.leader_id
             ));

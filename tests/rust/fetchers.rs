@@ -1,0 +1,199 @@
+//! The threads that follow a leader, which here is a socket that answers what the test has it answer.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kafkalite::image::{Broker, Endpoint};
+use kafkalite::log::config::LogConfig;
+use kafkalite::net::control::queue::ControlQueue;
+use kafkalite::net::replication::{Fetchers, ReplicationSettings};
+use kafkalite::replica::follower::FollowerSettings;
+
+use crate::follower::{Fetch, answer, led, part, settings};
+use crate::node::World;
+
+const WAIT: Duration = Duration::from_secs(60);
+const LEADER: i32 = 2;
+const SESSION: i32 = 5;
+
+/// Each Fetch that comes, with the id of the client, and where its answer is put.
+struct Leader {
+    listener: TcpListener,
+    fetches: Receiver<(String, Fetch)>,
+    answers: Sender<Vec<u8>>,
+}
+
+impl Leader {
+    /// One that takes connections one after the other.
+    fn start() -> Leader {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (asked, fetches) = channel();
+        let (answers, told) = channel::<Vec<u8>>();
+        let accepting = listener.try_clone().unwrap();
+        thread::spawn(move || {
+            for socket in accepting.incoming() {
+                // It ends when the follower, or the test, does.
+                let _ = serve(socket.unwrap(), &asked, &told);
+            }
+        });
+        Leader {
+            listener,
+            fetches,
+            answers,
+        }
+    }
+
+    fn port(&self) -> i32 {
+        i32::from(self.listener.local_addr().unwrap().port())
+    }
+
+    fn next(&self) -> (String, Fetch) {
+        self.fetches.recv_timeout(WAIT).unwrap()
+    }
+}
+
+fn serve(
+    mut socket: TcpStream,
+    asked: &Sender<(String, Fetch)>,
+    told: &Receiver<Vec<u8>>,
+) -> std::io::Result<()> {
+    loop {
+        let mut size = [0; 4];
+        socket.read_exact(&mut size)?;
+        let mut request = vec![0; usize::try_from(u32::from_be_bytes(size)).unwrap()];
+        socket.read_exact(&mut request)?;
+        let end = 10 + usize::from(u16::from_be_bytes([request[8], request[9]]));
+        let client_id = String::from_utf8(request[10..end].to_vec()).unwrap();
+        let body = match request[1] {
+            // ApiVersions: no error, Fetch up to 18 and ListOffsets up to 7.
+            18 => vec![
+                0, 0, 3, 0, 1, 0, 4, 0, 18, 0, 0, 2, 0, 1, 0, 7, 0, 0, 0, 0, 0, 0,
+            ],
+            _ => {
+                asked
+                    .send((client_id, Fetch::read(&request[end + 1..])))
+                    .unwrap();
+                let Ok(answer) = told.recv() else {
+                    return Ok(());
+                };
+                [&[0][..], &answer].concat()
+            }
+        };
+        let content = [&request[4..8], &body].concat();
+        socket.write_all(&u32::try_from(content.len()).unwrap().to_be_bytes())?;
+        socket.write_all(&content)?;
+    }
+}
+
+/// Node 1 follows broker 2, which is reached at this port.
+fn follow(
+    port: i32,
+    partitions: &[(i32, i32, &[i32])],
+) -> (World, Arc<Fetchers>, Arc<ControlQueue>) {
+    let world = World::new(partitions);
+    reach(&world, port);
+    let control = Arc::new(ControlQueue::default());
+    let settings = ReplicationSettings {
+        follower: FollowerSettings {
+            backoff_ms: 20,
+            ..settings()
+        },
+        fetchers: 1,
+        socket_timeout: WAIT,
+        listener: 0,
+    };
+    let fetchers = Fetchers::start(settings, &world.node, control.clone());
+    (world, fetchers, control)
+}
+
+fn reach(world: &World, port: i32) {
+    world.node.set_brokers(vec![Broker {
+        node_id: LEADER,
+        rack: None,
+        endpoints: vec![Some(Endpoint {
+            host: "127.0.0.1".to_owned(),
+            port,
+        })],
+    }]);
+}
+
+fn end_offset(world: &World, index: i32) -> (i64, i64) {
+    let topic = world.node.image().topic("t").unwrap().clone();
+    let offsets = topic.replica(index).unwrap().log.offsets();
+    (offsets.log_end_offset, offsets.flushed_offset)
+}
+
+#[test]
+fn a_fetch_offset_says_what_is_on_disk() {
+    let leader = Leader::start();
+    let (world, fetchers, _control) = follow(leader.port(), &[(LEADER, 4, &[1, 2])]);
+    world.node.set_topic_config("t", &LogConfig::default());
+    for round in 0..5 {
+        let (client_id, fetch) = leader.next();
+        assert_eq!(client_id, "broker-1-fetcher-0");
+        let asked = round * 5;
+        let last_epoch = if round == 0 { -1 } else { 4 };
+        assert_eq!(fetch.wanted[&0], (4, asked, last_epoch, 0));
+        assert_eq!(end_offset(&world, 0), (asked, asked));
+        // It has what is committed, so that all that comes counts.
+        let records = led(asked, 5, 4);
+        let told = answer(0, SESSION, &[part(0, asked, records)]);
+        leader.answers.send(told).unwrap();
+    }
+    leader.next();
+    fetchers.stop();
+    world.node.close(1);
+}
+
+#[test]
+fn a_leader_that_is_lost_is_named_once_and_asked_anew() {
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = i32::from(gone.local_addr().unwrap().port());
+    drop(gone);
+    let (world, fetchers, control) = follow(port, &[(LEADER, 4, &[1, 2]), (LEADER, 4, &[1, 2])]);
+    let told = control.take(Some(WAIT)).unwrap().notices.warnings;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].contains("partition(s) cannot be replicated from broker 2"),
+        "{told:?}"
+    );
+    // Its endpoint is another one by now.
+    let leader = Leader::start();
+    reach(&world, leader.port());
+    let (_, fetch) = leader.next();
+    assert_eq!(fetch.wanted.len(), 2);
+    fetchers.stop();
+    world.node.close(1);
+}
+
+#[test]
+fn a_partition_that_this_node_leads_by_now_is_not_fetched() {
+    let leader = Leader::start();
+    let partitions: &[(i32, i32, &[i32])] = &[(LEADER, 4, &[1, 2]), (LEADER, 4, &[1, 2])];
+    let (world, fetchers, _control) = follow(leader.port(), partitions);
+    assert_eq!(leader.next().1.wanted.len(), 2);
+    world.publish(&[(1, 5, &[1, 2]), (LEADER, 4, &[1, 2])]);
+    let both = [part(0, 0, led(0, 5, 4)), part(1, 0, led(0, 5, 4))];
+    leader.answers.send(answer(0, SESSION, &both)).unwrap();
+    let (_, fetch) = leader.next();
+    assert_eq!(fetch.wanted.keys().copied().collect::<Vec<_>>(), [1]);
+    assert_eq!((end_offset(&world, 0).0, end_offset(&world, 1).0), (0, 5));
+    fetchers.stop();
+    world.node.close(1);
+}
+
+/// A stop would wait for the answer of a leader that is silent, half a minute.
+#[test]
+fn a_stop_does_not_wait_for_a_leader() {
+    let leader = Leader::start();
+    let (world, fetchers, _control) = follow(leader.port(), &[(LEADER, 4, &[1, 2])]);
+    leader.next();
+    let began = Instant::now();
+    fetchers.stop();
+    assert!(began.elapsed() < WAIT / 2);
+    world.node.close(1);
+}
