@@ -41,7 +41,8 @@ def main() -> None:
         servers = broker.bootstrap_servers
         with Admin(servers) as admin:
             admin.create_topic("one", partitions=1)
-            admin.create_topic("many", partitions=MANY)
+            if not options.only or "send-many" in options.only:
+                admin.create_topic("many", partitions=MANY)
         fill(servers, "read", options.records)
         count = options.records
         rows: dict[str, tuple[Callable[[], float], Callable[[], float]]] = {
