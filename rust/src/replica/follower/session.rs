@@ -11,10 +11,8 @@
 //! only if the log still ends where it was fetched from. Only partitions of which something else is to be said
 //! are looked at before a request, all of them once in `SWEEP_MS`: a thousand that are idle cost nothing.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-use ahash::RandomState;
 
 use super::Assignment;
 use super::answer::{FetchAnswer, FetchedPartition, ListedOffset, read_list_offsets};
@@ -74,7 +72,8 @@ enum Asked {
 pub struct FollowerSession {
     settings: FollowerSettings,
     leader_id: i32,
-    followed: HashMap<Key, Followed, RandomState>,
+    /// In their order, so that a simulation of it repeats itself.
+    followed: BTreeMap<Key, Followed>,
     /// Those of which something may have to be said, each once.
     dirty: Vec<Key>,
     delayed: BTreeSet<(i64, Key)>,
@@ -94,7 +93,7 @@ impl FollowerSession {
         FollowerSession {
             settings,
             leader_id,
-            followed: HashMap::default(),
+            followed: BTreeMap::new(),
             dirty: Vec::new(),
             delayed: BTreeSet::new(),
             searching: BTreeSet::new(),
