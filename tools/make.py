@@ -9,6 +9,8 @@
     faults-long  the long fault tests alone
     sim          transactions in a simulated world: 500 seeds, `make sim SEEDS=20000`, or all steps
                  of one, `make sim SEED=7` (PLANTED=no_guard puts a bug in: tests/sim/planted.py)
+    sim-cluster  brokers that replicate, simulated: the same SEED, SEEDS, FIRST and PLANTED
+                 (PLANTED=hw_by_isr: tests/rust/cluster/planted.rs)
     bench        the benchmarks
     bench-kafka  kafkalite beside Apache Kafka, with a report (ARGS="--pairs 7 --only p1,f50m")
     bench-spark  Spark on kafkalite beside its own connector on Apache Kafka (ARGS="--only json")
@@ -105,6 +107,7 @@ def main(target: str, arguments: list[str]) -> None:
         "test-long": lambda _: test(long=True),
         "faults-long": lambda _: faults_long(),
         "sim": lambda _: simulate(),
+        "sim-cluster": lambda _: simulate_cluster(),
         "bench": bench,
         "bench-kafka": bench_kafka,
         "bench-spark": bench_spark,
@@ -167,6 +170,18 @@ def simulate() -> None:
     chosen = [word for name, option in options.items() for word in _option(name, option)]
     run = [BIN / "python", "-m", "sim", *chosen]
     if subprocess.run(run, env=ENVIRONMENT, cwd=ROOT / "tests").returncode != 0:
+        raise SystemExit(1)
+
+
+def simulate_cluster() -> None:
+    """`make sim-cluster`: seeds of `tests/rust/cluster`, which variables of make choose."""
+    chosen = ("SEED", "SEEDS", "FIRST", "PLANTED")
+    named = {f"SIM_{name}": os.environ[name] for name in chosen if os.environ.get(name)}
+    test = "cluster::seeds::no_seed_violates_an_invariant"
+    if "PLANTED" in os.environ and "SEED" not in os.environ:
+        test = "cluster::seeds::each_planted_bug_is_found"
+    run = [*CARGO_TEST, "--test", "engine", "--", "--exact", test, "--nocapture"]
+    if subprocess.run(run, env=ENVIRONMENT | named).returncode != 0:
         raise SystemExit(1)
 
 

@@ -5,6 +5,7 @@ mod aborted;
 mod arrow_columns;
 mod batch;
 mod checkpoint;
+mod cluster;
 mod compact;
 mod compression;
 mod config_rows;

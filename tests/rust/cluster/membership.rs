@@ -1,0 +1,230 @@
+//! A broker as a member of the cluster: it registers, sends heartbeats, and has metadata come into force, by which its logs are
+//! loaded, its replicas lead or follow, and replicas are made and deleted.
+
+use kafkalite::log::config::LogConfig;
+use kafkalite::node::{MetadataDelta, TopicPlan};
+
+use super::broker::{directory_id, is_offline};
+use super::bytes::{TOPIC, TOPIC_ID};
+use super::controller::{Heartbeat, HeartbeatAnswer, Metadata, code};
+use super::faults::Fault;
+use super::seam;
+use super::world::{CONTROLLER, World};
+
+/// A request to the controller fails after so long.
+pub const CONTROLLER_MS: i64 = 600;
+
+impl World {
+    // --- the controller's clients -----------------------------------------------------------------
+
+    pub fn register(&mut self, id: i32) {
+        let incarnation = self.broker(id).life;
+        let previous = self.process(id).expect("alive").previous_broker_epoch;
+        self.call(
+            (id, CONTROLLER),
+            CONTROLLER_MS,
+            move |world, reply| {
+                let now_ms = world.now_ms;
+                let answer = world.controller.register(id, incarnation, previous, now_ms);
+                reply(world, answer);
+            },
+            move |world, answer: Option<Result<i64, i16>>| match answer {
+                Some(Ok(broker_epoch)) => world.on_registered(id, broker_epoch),
+                _ => world.after(250, id, move |world| world.register(id)),
+            },
+        );
+    }
+
+    fn on_registered(&mut self, id: i32, broker_epoch: i64) {
+        self.note(|| format!("broker {id} is registered in epoch {broker_epoch}"));
+        let broker = self.broker(id);
+        broker.stored_epoch = broker_epoch;
+        let process = broker.process.as_mut().expect("alive");
+        process.broker_epoch = broker_epoch;
+        self.pull(id);
+        self.heartbeat(id);
+    }
+
+    fn heartbeat(&mut self, id: i32) {
+        let Some(process) = self.process(id) else {
+            return;
+        };
+        let beat = Heartbeat {
+            broker: id,
+            broker_epoch: process.broker_epoch,
+            want_fence: process.node.is_none(),
+            want_shut_down: process.wants_stop,
+            version: process.version,
+        };
+        let offline = self.offline_partitions(id);
+        self.call(
+            (id, CONTROLLER),
+            CONTROLLER_MS,
+            move |world, reply| {
+                let now_ms = world.now_ms;
+                let controller = &mut world.controller;
+                let answer = controller.heartbeat(beat, now_ms);
+                controller.directory_failed(id, beat.broker_epoch, &offline);
+                reply(world, answer);
+            },
+            move |world, answer: Option<HeartbeatAnswer>| {
+                let known = answer.filter(|answer| answer.error_code == code::NONE);
+                if let Some(answer) = known {
+                    world.process(id).expect("alive").is_fenced = answer.is_fenced;
+                    if answer.should_shut_down {
+                        world.stop(id);
+                    }
+                }
+            },
+        );
+        self.after(self.plan.heartbeat_ms, id, move |world| world.heartbeat(id));
+    }
+
+    fn offline_partitions(&self, id: i32) -> Vec<usize> {
+        let replica = |index: &usize| self.brokers[&id].replica(*index);
+        let is_offline = |index: &usize| replica(index).is_some_and(|it| it.is_offline());
+        (0..self.plan.partitions).filter(is_offline).collect()
+    }
+
+    /// Asks for metadata that is newer than what is in force; the controller answers when there is some.
+    fn pull(&mut self, id: i32) {
+        let known = self.process(id).expect("alive").version;
+        self.call(
+            (id, CONTROLLER),
+            CONTROLLER_MS * 2,
+            move |world, reply| world.pulls.push((known, reply)),
+            move |world, answer: Option<i64>| {
+                let late_ms = match world.is_calm {
+                    true => 0,
+                    false => world.draw(0, world.plan.metadata_ms_max),
+                };
+                world.after(late_ms, id, move |world| {
+                    if let Some(version) = answer {
+                        world.on_metadata(id, version);
+                    }
+                    world.pull(id);
+                });
+            },
+        );
+    }
+
+    /// Committed metadata up to this version comes into force: all at once, or step by step.
+    fn on_metadata(&mut self, id: i32, version: i64) {
+        let process = self.process(id).expect("alive");
+        let (known, is_loaded) = (process.version, process.node.is_some());
+        let at_once = self.chance(600);
+        for each in known + 1..=version {
+            if each == version || (is_loaded && !at_once) {
+                let metadata = self.controller.at(each);
+                self.publish(id, &metadata);
+                self.check();
+            }
+        }
+    }
+
+    fn topic_plan(&self, metadata: &Metadata) -> TopicPlan {
+        let fails = self.plan.faults.contains(&Fault::DirectoryFailure);
+        let directory_of = |index| match fails {
+            true => directory_id(1 + index % 2),
+            false => directory_id(0),
+        };
+        let partitions = metadata.partitions.iter().enumerate();
+        TopicPlan {
+            name: TOPIC.to_owned(),
+            id: TOPIC_ID,
+            is_internal: false,
+            config: self.log_config(metadata.version),
+            partitions: partitions
+                .map(|(index, state)| seam::registration(state, directory_of(index)))
+                .collect(),
+        }
+    }
+
+    pub fn publish(&mut self, id: i32, metadata: &Metadata) {
+        self.note(|| format!("broker {id} is at version {}", metadata.version));
+        let plan = self.topic_plan(metadata);
+        let now_ms = self.clock_of(id);
+        let lag_ms = self.plan.lag_ms;
+        let process = self.process(id).expect("alive");
+        process.version = metadata.version;
+        if process.node.is_none() {
+            if metadata.version >= process.broker_epoch {
+                self.load(id, &plan, metadata);
+            }
+            return;
+        }
+        let node = process.node.as_ref().expect("loaded");
+        seam::set_brokers(node, metadata);
+        seam::set_lag(node, lag_ms);
+        for (directory, wanted) in node.missing_logs(std::slice::from_ref(&plan)) {
+            // One at a time: several are made by threads.
+            for one in wanted {
+                let made = directory.create_logs(vec![one], now_ms);
+                assert!(made.is_ok() || is_offline(&directory), "{:?}", made.err());
+            }
+        }
+        let changed = std::slice::from_ref(&plan);
+        let gone = node.publish(MetadataDelta {
+            deleted: &[],
+            changed,
+        });
+        for (directory, replicas) in gone.unwrap() {
+            for replica in replicas {
+                let unique = format!("{:032x}", metadata.version);
+                let deleted = directory.delete_forgotten(&replica.log, &unique, now_ms);
+                assert!(
+                    deleted.is_ok() || is_offline(&directory),
+                    "{:?}",
+                    deleted.err()
+                );
+            }
+        }
+        self.reassign_fetchers(id);
+    }
+
+    fn load(&mut self, id: i32, plan: &TopicPlan, metadata: &Metadata) {
+        let lag_ms = self.plan.lag_ms;
+        let process = self.process(id).expect("alive");
+        let claimed = process.claimed.take().expect("not loaded yet");
+        let node = seam::load(claimed, plan, process.woken.clone(), metadata, lag_ms);
+        for note in &node.1 {
+            let note = note.clone();
+            self.note(|| format!("broker {id}: {note}"));
+        }
+        self.process(id).expect("alive").node = Some(node.0);
+        self.note(|| format!("broker {id} has loaded its logs"));
+        self.reassign_fetchers(id);
+        self.sweep(id);
+        self.checkpoint(id);
+    }
+
+    /// The configuration of logs where the metadata is at this version. Brokers hear at once that more replicas are
+    /// needed: a leader that is told of a smaller ISR before that commits alone what those do not have that have left and
+    /// may be elected. Kafka's do.
+    fn log_config(&self, version: i64) -> LogConfig {
+        let known = self.controller.at(version.max(0)).min_isr;
+        let min_isr = known.max(self.controller.metadata().min_isr);
+        seam::with_min_isr(
+            LogConfig {
+                segment_bytes: self.plan.segment_bytes,
+                segment_index_bytes: 4_096,
+                index_interval_bytes: 256,
+                acks_fsync: self.plan.is_durable,
+                file_delete_delay_ms: 1_000,
+                ..LogConfig::default()
+            },
+            min_isr,
+        )
+    }
+
+    /// Brokers hear of a higher `min.insync.replicas`.
+    pub fn tell_min_isr(&mut self) {
+        for broker in self.brokers.values() {
+            if let Some(process) = &broker.process
+                && let Some(node) = &process.node
+            {
+                node.set_topic_config(TOPIC, &self.log_config(process.version));
+            }
+        }
+    }
+}
