@@ -145,14 +145,15 @@ def test_who_sets_what_has_no_effect_and_expects_one_is_told() -> None:
 
 def test_internal_topics_have_kafkas_replication_factors_in_a_cluster() -> None:
     names = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
-    alone, member = Config({}), Config({"process.roles": "broker"})
+    joins = {"process.roles": "broker", "controller.quorum.bootstrap.servers": "127.0.0.1:9093"}
+    alone, member = Config({}), Config(joins)
     assert [alone[name] for name in names] == [1, 1]
     assert [member[name] for name in names] == [3, 3]
     assert (alone["transaction.state.log.min.isr"], member["transaction.state.log.min.isr"]) == (
         1,
         2,
     )
-    given = Config({"process.roles": "broker", names[0]: "2", "default.replication.factor": "3"})
+    given = Config({**joins, names[0]: "2", "default.replication.factor": "3"})
     assert (given[names[0]], given["default.replication.factor"]) == (2, 3)
     assert given.warnings == []
     assert len(Config({names[0]: "2"}).warnings) == 1
