@@ -36,6 +36,20 @@ class Replicas:
             return codes.NOT_LEADER_OR_FOLLOWER
         return codes.KAFKA_STORAGE_ERROR  # its log directory is offline since the start
 
+    def leads(self, topic: str, partition: int) -> bool:
+        """This node leads a partition, as far as the metadata has come here."""
+        known = self._cluster.image.topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
+            return False
+        return known.partitions[partition].leader == self._cluster.node_id
+
+    def leader_refusal(self, topic: str, partition: int) -> int:
+        """As `refusal`, of what only a leader may be asked."""
+        code = self.refusal(topic, partition)
+        if code == codes.NONE and not self.leads(topic, partition):
+            return codes.NOT_LEADER_OR_FOLLOWER
+        return code
+
     def is_offline(self, topic: str, partition: int) -> bool:
         """A partition is there, and its log directory is not, be it since the start."""
         return self.refusal(topic, partition) == codes.KAFKA_STORAGE_ERROR

@@ -12,6 +12,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from api.raw import Connection
+from kafkalite.protocol import codes, messages
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from replication.nodes import Node, new_kafka, wait_until
@@ -117,7 +119,8 @@ def test_a_follower_that_stands_still_leaves_and_comes_back(cluster: Cluster) ->
     try:
         # Until it has left, it holds all back that it has not.
         assert cluster.produce("still", ["a", "b"]) == [0, 1]
-        assert cluster.isr("still") == {LEADER, FOLLOWERS[0]}
+        # The controller's answer may be here before its metadata.
+        wait_until(lambda: cluster.isr("still") == {LEADER, FOLLOWERS[0]})
         assert cluster.produce("still", ["c"]) == [2]
     finally:
         os.kill(stopped.pid, signal.SIGCONT)
@@ -178,3 +181,42 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(cluster: Cluster, rack: i
     assert seen == [b"before", b"after"]
     consumer.close()
     cluster.delete(topic)
+
+
+@pytest.mark.oracle
+def test_records_are_deleted_once_all_replicas_have_heard_of_it(cluster: Cluster) -> None:
+    cluster.make("deleted", (LEADER, FOLLOWERS[0], OURS), 2)
+    assert cluster.produce("deleted", [str(number) for number in range(10)]) == list(range(10))
+    admin = AdminClient({"bootstrap.servers": cluster.leader.address})
+    for deleted in admin.delete_records([TopicPartition("deleted", 0, 6)]).values():
+        assert deleted.result(30).low_watermark == 6
+    stopped = cluster.followers[0]
+    os.kill(stopped.pid, signal.SIGSTOP)
+    try:
+        (waiting,) = admin.delete_records([TopicPartition("deleted", 0, 8)]).values()
+        # It is waited for until the controller has fenced it.
+        assert waiting.result(60).low_watermark == 8
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+    wait_until(lambda: cluster.isr("deleted") == {LEADER, FOLLOWERS[0], OURS})
+    cluster.delete("deleted")
+
+
+@pytest.mark.oracle
+def test_a_follower_is_not_asked_what_only_a_leader_knows(cluster: Cluster) -> None:
+    cluster.make("asked", (LEADER, OURS), 1)
+    kind = messages.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    asked = kind.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
+    request = messages.OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=[kind(topic="asked", partitions=[asked])]
+    )
+
+    def code_at(node: Node) -> int:
+        with Connection(node.address) as connection:
+            answer = connection.ask("OffsetForLeaderEpoch", 4, request)
+            code: int = answer.topics[0].partitions[0].error_code
+            return code
+
+    wait_until(lambda: code_at(cluster.ours) == codes.NOT_LEADER_OR_FOLLOWER)
+    assert code_at(cluster.leader) == codes.NONE
+    cluster.delete("asked")

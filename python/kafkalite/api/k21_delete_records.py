@@ -9,6 +9,7 @@ may go later.
 Refusals, per partition, in Kafka's order (`ReplicaManager.deleteRecordsOnLocalLog`,
 `Partition.deleteRecordsOnLeader`): TOPIC_AUTHORIZATION_FAILED; INVALID_TOPIC_EXCEPTION for an
 internal topic; UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR if its log directory has failed;
+NOT_LEADER_OR_FOLLOWER, also where another node leads before all replicas have come there;
 POLICY_VIOLATION if `cleanup.policy` is `compact` alone; OFFSET_OUT_OF_RANGE below -1 and beyond the
 high watermark.
 
@@ -75,7 +76,7 @@ async def handle(
 
 def _judge(context: Context, name: str, index: int, offset: int) -> tuple[int, int]:
     """Error code, and the offset that is meant."""
-    code = context.replicas.refusal(name, index)
+    code = context.replicas.leader_refusal(name, index)
     if name in INTERNAL_TOPICS and code != codes.UNKNOWN_TOPIC_OR_PARTITION:
         return codes.INVALID_TOPIC_EXCEPTION, -1
     log = context.replicas.log(name, index)

@@ -7,7 +7,7 @@ older than all there are, the end is the start of the oldest.
 
 Refusals, per partition: TOPIC_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_OR_PARTITION; KAFKA_STORAGE_ERROR
 if its log directory has failed; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH if the client knows
-another epoch of the leader.
+another epoch of the leader; NOT_LEADER_OR_FOLLOWER.
 
 Version notes: v2 has the client's epoch of the leader (KIP-320), v3 the replica id (KIP-392).
 """
@@ -72,5 +72,6 @@ def _refusal(context: Context, name: str, asked: Asked) -> int:
     known = asked.current_leader_epoch
     leader_epoch = topic.partitions[asked.partition].leader_epoch
     if known in (UNDEFINED, leader_epoch):
-        return codes.NONE
+        is_leader = context.replicas.leads(name, asked.partition)
+        return codes.NONE if is_leader else codes.NOT_LEADER_OR_FOLLOWER
     return codes.FENCED_LEADER_EPOCH if known < leader_epoch else codes.UNKNOWN_LEADER_EPOCH

@@ -188,13 +188,7 @@ impl Partition {
             return Some(Err(self.not_leader()));
         }
         if self.log.high_watermark() > last_offset {
-            let is_under = self.leading.as_ref().is_some_and(|leading| {
-                leading.is_maximal_under_min_isr(self.min_in_sync_replicas())
-            });
-            return Some(match is_under {
-                true => Err(self.not_enough_replicas_after_append()),
-                false => Ok(()),
-            });
+            return Some(Ok(()));
         }
         match ended {
             Some(_) => Some(Err(self.deleted())),
@@ -206,6 +200,23 @@ impl Partition {
         Error::NotLeader {
             topic: self.log.topic().to_owned(),
             partition: self.index,
+        }
+    }
+
+    /// As `committed`, for a client that wants as many replicas to have them as `min.insync.replicas` asks for.
+    ///
+    /// Errors: as `committed`; `NotEnoughReplicasAfterAppend`.
+    pub fn acknowledged(&self, last_offset: i64) -> Option<Result<()>> {
+        let committed = self.committed(last_offset)?;
+        let is_under = || {
+            let leading = self.leading.as_ref();
+            leading.is_some_and(|leading| {
+                leading.is_maximal_under_min_isr(self.min_in_sync_replicas())
+            })
+        };
+        match committed {
+            Ok(()) if is_under() => Some(Err(self.not_enough_replicas_after_append())),
+            committed => Some(committed),
         }
     }
 

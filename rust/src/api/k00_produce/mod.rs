@@ -360,7 +360,7 @@ impl ProducePartition {
             Outcome::Refused { code, .. } => *code,
             Outcome::Accepted(_, None) => code::REQUEST_TIMED_OUT,
             Outcome::Accepted(partition, Some(info)) if acks == -1 => {
-                match partition.committed(info.last_offset) {
+                match partition.acknowledged(info.last_offset) {
                     Some(Ok(())) => code::NONE,
                     Some(Err(error)) => error.kafka_code(),
                     None => code::REQUEST_TIMED_OUT,
