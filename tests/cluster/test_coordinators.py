@@ -16,6 +16,7 @@ from faults.copying import WORKERS, Copying
 from faults.verify import Outcome, check_copies
 from faults.workload import Recorder
 from kafkalite.protocol.java_hash import java_hash
+from oracle.tools import KafkaTools
 
 pytestmark = pytest.mark.oracle
 
@@ -84,14 +85,14 @@ def pause(which: Callable[[Cluster], Member]) -> Fault:
 @pytest.mark.parametrize("kinds", KINDS)
 @pytest.mark.timeout(900)
 def test_offsets_that_are_committed_outlive_their_coordinator(
-    cluster: Cluster, tmp_path: Path, kinds: tuple[Kind, ...]
+    cluster: Cluster, kafka_tools: KafkaTools, tmp_path: Path, kinds: tuple[Kind, ...]
 ) -> None:
     cluster.become(*kinds)
     of_any = [
         lambda cluster, each=each: cluster.leader("__consumer_offsets", each) for each in (0, 1)
     ]
     faults = [lose(of_any[0]), hand_over(of_any[1]), pause(of_any[0]), lose(of_any[1])]
-    keep_promises(cluster, "committed", faults, 0, tmp_path)
+    keep_promises(cluster, "committed", faults, 0, tmp_path, kafka_tools)
 
 
 @pytest.mark.parametrize("kinds", KINDS)
