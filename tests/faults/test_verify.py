@@ -99,6 +99,16 @@ def test_a_history_in_which_all_is_well_passes(count: int) -> None:
     assert check(good(count)) == []
 
 
+def test_a_record_acknowledged_at_no_known_offset_is_somewhere() -> None:
+    """librdkafka told of a success without an offset when a leader stopped amid its answers; the
+    judge took -1 for the offset, and so two such records for two values of one offset."""
+    elsewhere = [replace(each, offset=-1) for each in good() if each.name == "produce"]
+    others = [each for each in good() if each.name != "produce"]
+    assert check([*elsewhere, *others]) == []
+    (finding,) = check([*good(), produced(9, -1, at=9)])
+    assert finding == "t-0: p:9 was acknowledged, and in the end is nowhere"
+
+
 def test_a_record_whose_answer_was_lost_may_be_there_or_not() -> None:
     lost = produced(4, -1, outcome=Outcome.UNKNOWN, at=4)
     assert check([*good(), lost]) == []

@@ -75,6 +75,8 @@ class Operation:
     value: str = ""
     """Of a record, unlike that of every other one."""
     offset: int = -1
+    """Of a produced record that was acknowledged: -1 where its client does not know the offset, as
+    librdkafka if the first answer is lost and the leader is another one for the second."""
     number: int = -1
     """Of a produced record: how many its process sent to the partition before."""
     is_idempotent: bool = False
@@ -242,8 +244,13 @@ def _observer_saw_what_followed(history: History) -> Iterator[str]:
 def _acknowledged_is_there(history: History) -> Iterator[str]:
     """1. Every acknowledged value is read back where it was acknowledged, as far as the last reader
     has come."""
+    there_at_all = {name: set(found.values()) for name, found in history.final.items()}
     for each in history.produced:
         if each.outcome is not Outcome.OK:
+            continue
+        if each.offset < 0:
+            if each.value not in there_at_all.get(each.partition, ()):
+                yield f"{each.partition}: {each.value} was acknowledged, and in the end is nowhere"
             continue
         if each.offset >= history.final_stops.get(each.partition, 0):
             continue  # told already
@@ -303,7 +310,9 @@ def _order_is_kept(history: History) -> Iterator[str]:
 def _one_value_an_offset(history: History) -> Iterator[str]:
     """4. Whoever looks at an offset, and whenever, finds the same value."""
     known: dict[tuple[str, int], tuple[str, str]] = {}
-    answered = [each for each in history.produced if each.outcome is Outcome.OK]
+    answered = [
+        each for each in history.produced if each.outcome is Outcome.OK and each.offset >= 0
+    ]
     for each in [*answered, *history.reads]:
         if each.outcome is not Outcome.OK:
             continue
