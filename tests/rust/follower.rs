@@ -610,6 +610,19 @@ fn a_partition_that_is_removed_leaves_the_session() {
     assert_eq!(one.next(), None);
 }
 
+/// Its answer was called malformed, and the connection closed: the session had no partitions any more. Found by the cluster
+/// simulation.
+#[test]
+fn an_answer_may_speak_of_what_was_removed_meanwhile() {
+    let mut one = Following::new(2, 4);
+    one.fetch();
+    one.session.remove((TOPIC_ID, 0));
+    one.session.remove((TOPIC_ID, 1));
+    let parts = [part(0, 5, led(0, 5, 4)), part(1, 5, led(0, 5, 4))];
+    assert!(one.take(answer(0, 7, &parts)).unwrap().is_empty());
+    assert_eq!(one.offsets(0), (0, 0, 0));
+}
+
 /// Any bytes as answers, which are changes of good ones.
 #[test]
 fn no_answer_breaks_a_follower() {

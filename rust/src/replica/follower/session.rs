@@ -64,8 +64,14 @@ struct Followed {
 /// The request that is under way.
 enum Asked {
     Nothing,
-    Fetch,
-    ListOffsets { timestamp: i64 },
+    /// So many partitions may be in the answer, also those that are removed before it comes.
+    Fetch {
+        partitions_max: usize,
+    },
+    ListOffsets {
+        timestamp: i64,
+        partitions_max: usize,
+    },
 }
 
 /// See the module.
@@ -186,7 +192,9 @@ impl FollowerSession {
         }
         let session = (self.session_id, self.session_epoch);
         let body = request::fetch(&self.settings, session, &wanted, &forgotten);
-        self.asked = Asked::Fetch;
+        self.asked = Asked::Fetch {
+            partitions_max: self.followed.len(),
+        };
         Some(Request::Fetch(body))
     }
 
@@ -202,9 +210,15 @@ impl FollowerSession {
     ) -> Result<Vec<Arc<Partition>>> {
         match std::mem::replace(&mut self.asked, Asked::Nothing) {
             Asked::Nothing => Err(Error::MalformedRequest("nothing was asked".to_owned())),
-            Asked::Fetch => self.on_fetched(answer, now_ms, tell),
-            Asked::ListOffsets { timestamp } => {
-                let listed = read_list_offsets(answer, self.searching.len())?;
+            Asked::Fetch { partitions_max } => {
+                let read = FetchAnswer::read(answer, partitions_max)?;
+                self.on_fetched(&read, answer, now_ms, tell)
+            }
+            Asked::ListOffsets {
+                timestamp,
+                partitions_max,
+            } => {
+                let listed = read_list_offsets(answer, partitions_max)?;
                 Ok(self.on_listed(listed, timestamp, now_ms, tell))
             }
         }
@@ -338,7 +352,10 @@ impl FollowerSession {
             .collect();
         let node_id = self.settings.node_id;
         let body = request::list_offsets(node_id, timestamp, asked.into_iter());
-        self.asked = Asked::ListOffsets { timestamp };
+        self.asked = Asked::ListOffsets {
+            timestamp,
+            partitions_max: self.searching.len(),
+        };
         Some(Request::ListOffsets(body))
     }
 
@@ -418,16 +435,16 @@ impl FollowerSession {
 
     fn on_fetched(
         &mut self,
+        read: &FetchAnswer,
         answer: &mut [u8],
         now_ms: i64,
         tell: Tell<'_>,
     ) -> Result<Vec<Arc<Partition>>> {
-        let read = FetchAnswer::read(answer, self.followed.len())?;
-        if !self.take_session(&read)? {
+        if !self.take_session(read)? {
             return Ok(Vec::new());
         }
         let mut touched = Vec::new();
-        for fetched in read.partitions {
+        for fetched in &read.partitions {
             let key = (fetched.topic_id, fetched.index);
             // Else it was never asked for, or is assigned anew.
             let asked = self.followed.get(&key);
@@ -435,7 +452,7 @@ impl FollowerSession {
                 asked.and_then(|each| Some((each.partition.clone(), each.sent?)))
             {
                 let records = &mut answer[fetched.records.clone()];
-                if self.take(key, &partition, position, &fetched, records, now_ms, tell) {
+                if self.take(key, &partition, position, fetched, records, now_ms, tell) {
                     touched.push(partition);
                 }
             }
