@@ -18,6 +18,7 @@ __all__ = [
     "ClaimedDirectories",
     "FetchRead",
     "Figures",
+    "Leaders",
     "LoadRecords",
     "LoadedLog",
     "Log",
