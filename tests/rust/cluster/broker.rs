@@ -258,6 +258,8 @@ impl World {
         if let Some(node) = &process.node {
             node.close(broker_epoch);
         }
+        // What it flushes last may be committed by that.
+        self.check();
         // Steps that are due hold the lock still.
         let broker = self.broker(id);
         broker.storage = broker.storage.crash(Crash::Kill);
