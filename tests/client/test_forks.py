@@ -21,7 +21,7 @@ from kafkalite.errors import InvalidArgumentError
 
 LOCKS = """
     import gc, os, signal, sys, threading, time
-    os.register_at_fork(after_in_child=lambda: signal.alarm(15))
+    os.register_at_fork(after_in_child=lambda: signal.alarm(60))
     from kafkalite.client import Admin, Consumer, GroupOptions, Producer
     from kafkalite.errors import InvalidArgumentError
 
@@ -110,7 +110,7 @@ def test_a_child_has_no_part_in_a_close_that_another_thread_is_in() -> None:
     """It waited at its end for that thread's lock, for ever, or sent the parent's records again."""
     program = """
         import os, signal, sys, threading, time
-        os.register_at_fork(after_in_child=lambda: signal.alarm(15))
+        os.register_at_fork(after_in_child=lambda: signal.alarm(60))
         from kafkalite.client import Producer
         from kafkalite.errors import InvalidArgumentError, RequestTimedOutError
 
@@ -159,7 +159,7 @@ def test_a_callback_that_forks_is_gone_on_from_in_both_processes(
     """The child came back from it into a call that had a lock of the parent's."""
     program = """
         import os, signal, sys, time
-        os.register_at_fork(after_in_child=lambda: signal.alarm(15))
+        os.register_at_fork(after_in_child=lambda: signal.alarm(60))
         from kafkalite.client import Producer
         producer = Producer(sys.argv[1])
         children = []
@@ -189,7 +189,7 @@ def test_a_listener_that_forks_is_told_in_the_child_whose_the_consumer_is(
     """The lock of the call that it came back into was another: it was told of that."""
     program = """
         import os, signal, sys
-        os.register_at_fork(after_in_child=lambda: signal.alarm(15))
+        os.register_at_fork(after_in_child=lambda: signal.alarm(60))
         from kafkalite.client import Consumer
         from kafkalite.errors import InvalidArgumentError
         servers, topic = sys.argv[1:]
@@ -248,7 +248,7 @@ def test_a_fork_waits_for_a_client_that_writes_to_the_log() -> None:
     """The stream's lock was held in the child for ever: it could write nothing, nor end."""
     program = """
         import logging, os, signal, sys, threading, time
-        os.register_at_fork(after_in_child=lambda: signal.alarm(15))
+        os.register_at_fork(after_in_child=lambda: signal.alarm(60))
         from kafkalite.client import Admin
         from kafkalite.client.trouble import Troubles
         Admin("127.0.0.1:1")  # hooks are set with the first client
@@ -521,7 +521,7 @@ def test_a_listener_that_forks_in_the_midst_of_a_close_takes_the_parent_out_of_n
     """The child came back into the close, and left the group for the parent."""
     program = """
         import os, signal, sys
-        os.register_at_fork(after_in_child=lambda: signal.alarm(15))
+        os.register_at_fork(after_in_child=lambda: signal.alarm(60))
         from kafkalite.client import Consumer, GroupAdmin
         servers, topic = sys.argv[1:]
         def revoked(_):

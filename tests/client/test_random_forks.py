@@ -10,7 +10,7 @@ SECONDS = 4
 
 BUSY = """
     import os, random, signal, sys, threading, time
-    os.register_at_fork(after_in_child=lambda: signal.alarm(20))
+    os.register_at_fork(after_in_child=lambda: signal.alarm(60))
     from kafkalite.client import Admin, Consumer, GroupOptions, Producer
     from kafkalite.errors import InvalidArgumentError
 
