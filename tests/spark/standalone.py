@@ -18,6 +18,7 @@ from spark.session import JVM_FLAGS
 
 START_S = 300
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
+EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
 class Cluster:
@@ -48,6 +49,10 @@ class Cluster:
                 yield process
             finally:
                 process.kill()
+
+    def executors(self) -> list[int]:
+        """The processes of all executors that run."""
+        return [pid for pid in _processes() if EXECUTOR in _command(pid, self._folder)]
 
 
 @contextmanager
@@ -115,3 +120,17 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     """SIGTERM, by which a worker ends its executors too."""
     process.send_signal(signal.SIGTERM)
     process.wait()
+
+
+def _processes() -> Iterator[int]:
+    return (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit())
+
+
+def _command(pid: int, folder: Path) -> bytes:
+    """The command of a process that works below the folder; empty of another."""
+    try:
+        if folder not in Path(f"/proc/{pid}/cwd").readlink().parents:
+            return b""
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""

@@ -1,7 +1,9 @@
 """A standalone master of Spark's and two workers, each a process, with four executors: a job that
-is submitted finds wheel and jar, and has its tasks on all executors."""
+is submitted finds wheel and jar, has its tasks on all executors, and outlives one that dies."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -79,3 +81,17 @@ def test_a_job_has_its_tasks_on_all_executors(running: Cluster) -> None:
     tasks = [int(each) for each in told[-1].removeprefix("tasks ").split(",")]
     assert len(tasks) == EXECUTORS
     assert min(tasks) > 0
+
+
+def test_a_job_outlives_an_executor(running: Cluster) -> None:
+    with Broker() as broker:
+        topics = fill(broker.bootstrap_servers)[-1:]
+        job = (broker.bootstrap_servers, "jvm", topics[0], str(EXECUTORS))
+        with running.submitted(*arguments(), *job) as submitted:
+            told = read_lines(submitted, "begin ")
+            before = running.executors()
+            assert len(before) == EXECUTORS
+            os.kill(before[0], signal.SIGKILL)
+            told = [*told, *read_lines(submitted, "tasks ")]
+            assert submitted.wait(120) == 0
+    check(told, topics)
