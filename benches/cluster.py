@@ -43,6 +43,7 @@ RATE_HZ = 200
 GB = 1e9
 REPLICAS = [1, 2, 3]
 GAP_S = 60.0
+FLUSH_S = 180.0
 # Long enough for the compilers of a JVM.
 WARM_UP_S = 10.0
 
@@ -110,7 +111,7 @@ def load(side: Side, topic: str, batch_bytes: int, seconds: float) -> int:
             "batch.size": batch_bytes,
             "message.max.bytes": 2 << 20,
             "linger.ms": 5,
-            "queue.buffering.max.kbytes": 64 << 10,
+            "queue.buffering.max.kbytes": 8 << 10,
         },
     )
     due = time.monotonic() + seconds
@@ -121,7 +122,7 @@ def load(side: Side, topic: str, batch_bytes: int, seconds: float) -> int:
             except BufferError:
                 sender.poll(0.01)
         sender.poll(0)
-    assert sender.flush(60) == 0
+    assert sender.flush(FLUSH_S) == 0
     return count * len(RECORD)
 
 
@@ -174,7 +175,7 @@ def latency(side: Side, seconds: float) -> dict[str, float]:
         while (left := at - time.monotonic()) > 0:
             sender.poll(left)
         sender.produce(topic, RECORD, partition=0, on_delivery=noted(time.monotonic()))
-    assert sender.flush(60) == 0
+    assert sender.flush(FLUSH_S) == 0
     side.drop(topic)
     return {"p50 ms": quantile(found_ms, 0.5), "p99 ms": quantile(found_ms, 0.99)}
 

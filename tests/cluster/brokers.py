@@ -18,6 +18,8 @@ from faults.proxy import Mode, Proxy
 from kafkalite.client.admin import BROKER
 from kafkalite.client.cluster_admin import ClusterAdmin
 from kafkalite.client.descriptions import PartitionDescription
+from kafkalite.errors import BrokerError
+from kafkalite.protocol.codes import UNKNOWN_TOPIC_OR_PARTITION
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from ports import free_ports
@@ -165,9 +167,21 @@ class Cluster:
         return ClusterAdmin(self.servers, timeout_ms=30_000)
 
     def partitions(self, topic: str) -> list[PartitionDescription]:
-        """As one of the brokers tells them."""
-        with self.admin() as admin:
-            return admin.describe_topics(topic)[0].partitions
+        """As one of the brokers tells them, once it knows a topic that has been made."""
+        found: list[PartitionDescription] = []
+
+        def is_known() -> bool:
+            try:
+                with self.admin() as admin:
+                    found[:] = admin.describe_topics(topic)[0].partitions
+            except BrokerError as error:
+                if error.code != UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                return False
+            return True
+
+        wait_until(is_known, BACK_S)
+        return found
 
     def leader(self, topic: str, partition: int = 0) -> Member:
         """The broker that leads a partition, once one does."""
