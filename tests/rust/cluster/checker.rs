@@ -309,9 +309,15 @@ fn bytes_from(replica: &Partition, from: i64) -> Vec<u8> {
         let found = entries(&part, next);
         let Some(last) = found.last() else {
             panic!(
-                "Readable: nothing of t-{} can be read at {next}, {:?}",
+                "Readable: nothing of t-{} can be read at {next}, {:?}, segments {:?}",
                 replica.index,
-                replica.log.offsets()
+                replica.log.offsets(),
+                replica
+                    .log
+                    .segments()
+                    .iter()
+                    .map(|it| (it.base_offset(), it.end()))
+                    .collect::<Vec<_>>()
             );
         };
         next = last.offset + 1;
