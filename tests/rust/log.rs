@@ -1,5 +1,6 @@
 //! The log of one partition on a real file system: append, read, roll, reopen, cut, delete.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -316,6 +317,32 @@ fn a_truncated_log_goes_on_at_the_offset_it_was_cut_to() {
     assert_eq!(read_all(&log, 30, ReadIsolation::LogEnd), expected(30, 40));
     log.truncate_fully_and_start_at(1000, NOW_MS).unwrap();
     assert_eq!(append(&log, &mut batch(0, 5)).unwrap().first_offset, 1000);
+}
+
+/// A cut that waited for the disk, while this replica was elected, took effect in the log of a leader: what others
+/// had fetched of it counted as replicated, and was another one's.
+#[test]
+fn a_cut_whose_role_ends_while_it_looks_for_its_place_changes_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let log = new_log(&home.path().join("t-0"), &small_segments());
+    fill(&log, 40);
+    log.flush().unwrap();
+    let over = || Error::LogDeleted {
+        topic: "t".to_owned(),
+        partition: 0,
+    };
+    let asked = Cell::new(0);
+    let check = || {
+        asked.set(asked.get() + 1);
+        if asked.get() < 2 { Ok(()) } else { Err(over()) }
+    };
+    let before = (log.offsets(), log.truncations());
+    assert!(log.truncate_checked(35, NOW_MS, check).is_err());
+    assert!(log.restart_checked(50, NOW_MS, || Err(over())).is_err());
+    assert_eq!((log.offsets(), log.truncations()), before);
+    assert!(!log.is_offline());
+    assert_eq!(read_all(&log, 0, ReadIsolation::LogEnd), expected(0, 200));
+    append(&log, &mut batch(200, 5)).unwrap();
 }
 
 /// A client that read slowly kept the truncation waiting, and with it all that needs the append lock.

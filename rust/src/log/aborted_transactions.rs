@@ -155,7 +155,7 @@ impl Log {
     fn mend_aborted(&self, segment: &Arc<Segment>) -> Result<()> {
         // Nothing is cut, removed, replaced or appended meanwhile.
         let _flushing = self.flushing.lock();
-        let _appender = self.appender.lock();
+        let _appender = self.lock_appender();
         let (base, directory) = (segment.base_offset(), self.directory());
         let segments = self.segments.read().clone();
         let is_here = segments

@@ -133,7 +133,7 @@ impl Log {
         if config.acks_fsync {
             self.flush_before_roll(&judged, &config, now_ms);
         }
-        let mut appender = self.appender.lock();
+        let mut appender = self.lock_appender();
         let active = check(requests).and_then(|()| self.active_segment());
         let answers = match active {
             Ok(active) => Appending::new(self, &config, &mut appender, requests, active, now_ms)
@@ -159,7 +159,9 @@ impl Log {
         let max_timestamp = accepted.clone().map(Validated::max_timestamp).max();
         let size_bytes = accepted.clone().map(|good| good.size_bytes() as u64).sum();
         let offsets_count: i64 = accepted.map(Validated::offsets_count).sum();
-        let last_offset = self.ends.read().log_end.offset + offsets_count - 1;
+        // Of a leader's batches, whose offsets are its own, any sum can come.
+        let log_end_offset = self.ends.read().log_end.offset;
+        let last_offset = log_end_offset.saturating_add(offsets_count - 1);
         let (Some(max_timestamp), Ok(active)) = (max_timestamp, self.active_segment()) else {
             return;
         };

@@ -246,7 +246,7 @@ impl Log {
     pub fn close(&self) -> Result<()> {
         let flushing = self.flushing.lock();
         {
-            let _appends = self.appender.lock();
+            let _appends = self.lock_appender();
             if self.is_in(Phase::Deleted) {
                 return Ok(());
             }
@@ -254,7 +254,7 @@ impl Log {
             self.phase.store(Phase::Closed as u8, Ordering::Release);
         }
         self.flush_locked()?;
-        let mut appender = self.appender.lock();
+        let mut appender = self.lock_appender();
         let active = self.active_segment()?;
         let result = self.close_locked(&mut appender, &active);
         drop(appender);
@@ -288,7 +288,7 @@ impl Log {
     /// not there yet. `None`: the log is deleted. Errors: as those of `close`.
     pub fn begin_shared_close(&self) -> Result<Option<SharedFlush>> {
         let flushing = self.flushing.lock();
-        let mut appender = self.appender.lock();
+        let mut appender = self.lock_appender();
         if self.is_in(Phase::Deleted) {
             return Ok(None);
         }

@@ -13,11 +13,12 @@
 //! Locks, always taken in this order: `flushing` → `appender` → `segments` → `ends`. Readers take the
 //! last two only, for an instant. Nothing here reads a clock: `now_ms` comes in.
 
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockUpgradableReadGuard};
 
 use crate::error::{Error, Result};
 use crate::uuid::Uuid;
@@ -182,6 +183,43 @@ pub(super) enum Phase {
     Deleted,
 }
 
+/// The append lock, held. Whoever moves the high watermark while it is held does not wait for it
+/// (`Log::settle_transactions`), so that its release goes on with what that one has left undone.
+pub(super) struct AppendLock<'a> {
+    log: &'a Log,
+    /// `None` while it is being dropped.
+    appender: Option<MutexGuard<'a, Appender>>,
+}
+
+impl Deref for AppendLock<'_> {
+    type Target = Appender;
+
+    fn deref(&self) -> &Appender {
+        match &self.appender {
+            Some(appender) => appender,
+            None => unreachable!("it is held until it is dropped"),
+        }
+    }
+}
+
+impl DerefMut for AppendLock<'_> {
+    fn deref_mut(&mut self) -> &mut Appender {
+        match &mut self.appender {
+            Some(appender) => appender,
+            None => unreachable!("it is held until it is dropped"),
+        }
+    }
+}
+
+impl Drop for AppendLock<'_> {
+    fn drop(&mut self) {
+        self.appender = None;
+        if self.log.is_unsettled.load(Ordering::SeqCst) {
+            self.log.notify();
+        }
+    }
+}
+
 pub(super) struct Appender {
     pub producers: ProducerState,
     pub snapshots: ProducerSnapshots,
@@ -321,11 +359,17 @@ impl Log {
         self.epochs.read().latest_epoch()
     }
 
+    /// Waits for the append lock.
+    pub(super) fn lock_appender(&self) -> AppendLock<'_> {
+        AppendLock {
+            log: self,
+            appender: Some(self.appender.lock()),
+        }
+    }
+
     /// A copy of the producer state, for DescribeProducers and tests.
     pub fn producers(&self) -> ProducerState {
-        let producers = self.appender.lock().producers.clone();
-        self.settle_transactions();
-        producers
+        self.lock_appender().producers.clone()
     }
 
     /// The guard with which a transactional batch is to be appended once its coordinator has agreed;
@@ -344,11 +388,8 @@ impl Log {
         let expiration_ms = self.config.read().producer_id_expiration_ms;
         self.verifications
             .remove_expired(now_ms.cast_unsigned(), expiration_ms.cast_unsigned());
-        let mut appender = self.appender.lock();
-        let removed = appender.producers.remove_expired(now_ms, expiration_ms);
-        drop(appender);
-        self.settle_transactions();
-        removed
+        let mut appender = self.lock_appender();
+        appender.producers.remove_expired(now_ms, expiration_ms)
     }
 
     /// The log directory has failed: no record is taken any more.
@@ -469,12 +510,9 @@ impl Log {
 
     /// A new leader's epoch starts at the log end, before its first record.
     pub fn start_leader_epoch(&self, epoch: i32) -> Result<()> {
-        let appender = self.appender.lock();
+        let _appends = self.lock_appender();
         let log_end_offset = self.ends.read().log_end.offset;
-        let result = self.assign_epoch(epoch, log_end_offset);
-        drop(appender);
-        self.settle_transactions();
-        result
+        self.assign_epoch(epoch, log_end_offset)
     }
 
     /// The epoch of the first leader of a log that was just made, on disk as Kafka has it there. The

@@ -30,12 +30,13 @@ impl Log {
         self.truncate_checked(offset, now_ms, || Ok(()))
     }
 
-    /// As `truncate_to`, if `check` agrees under the append lock. Errors: its own, too.
+    /// As `truncate_to`, if `check` agrees under the append lock, and once more in the moment in which the log
+    /// ends lower: what lies between may wait for a disk. Errors: its own, too.
     pub fn truncate_checked(
         &self,
         offset: i64,
         now_ms: i64,
-        check: impl FnOnce() -> Result<()>,
+        check: impl Fn() -> Result<()>,
     ) -> Result<bool> {
         if offset < 0 {
             return Err(Error::InvalidArgument(format!(
@@ -43,7 +44,7 @@ impl Log {
             )));
         }
         let flushing = self.flushing.lock();
-        let mut appender = self.appender.lock();
+        let mut appender = self.lock_appender();
         self.check_writable()?;
         check()?;
         if offset >= self.ends.read().log_end.offset {
@@ -52,9 +53,13 @@ impl Log {
         }
         let first = self.segments.read().first().map(|one| one.base_offset());
         let result = if first.is_some_and(|first| offset < first) {
+            self.restart_ends(offset, check)?;
             self.restart_at(&mut appender, offset, now_ms)
         } else {
-            self.truncate_locked(&mut appender, offset, now_ms)
+            let place = self.place_of_cut(offset);
+            let (cut, position) = place.inspect_err(|error| self.health.fail(error))?;
+            self.lower_ends(position, check)?;
+            self.cut_at(&mut appender, &cut, position, now_ms)
         };
         drop((appender, flushing));
         self.notify();
@@ -69,24 +74,26 @@ impl Log {
         self.restart_checked(offset, now_ms, || Ok(()))
     }
 
-    /// As `truncate_fully_and_start_at`, if `check` agrees under the append lock. Errors: its own, too.
+    /// As `truncate_fully_and_start_at`, if `check` agrees in the moment in which the log ends there. Errors: its
+    /// own, too.
     pub fn restart_checked(
         &self,
         offset: i64,
         now_ms: i64,
-        check: impl FnOnce() -> Result<()>,
+        check: impl Fn() -> Result<()>,
     ) -> Result<()> {
         let flushing = self.flushing.lock();
-        let mut appender = self.appender.lock();
+        let mut appender = self.lock_appender();
         self.check_writable()?;
-        check()?;
+        self.restart_ends(offset, check)?;
         let result = self.restart_at(&mut appender, offset, now_ms);
         drop((appender, flushing));
         self.notify();
         result.inspect_err(|error| self.health.fail(error))
     }
 
-    fn truncate_locked(&self, appender: &mut Appender, offset: i64, now_ms: i64) -> Result<()> {
+    /// The segment in which a cut at `offset` lies, and where in it.
+    fn place_of_cut(&self, offset: i64) -> Result<(Arc<Segment>, LogPosition)> {
         let cut = self.segment_at(offset).ok_or_else(|| self.closed())?;
         let position_byte = cut.position_of(offset)?;
         assert!(cut.base_offset() <= offset && position_byte <= cut.size_bytes());
@@ -95,7 +102,22 @@ impl Log {
             segment_base_offset: cut.base_offset(),
             position_byte,
         };
-        self.lower_ends(position);
+        Ok((cut, position))
+    }
+
+    /// Takes away what lies behind the ends, which were lowered to `position`.
+    fn cut_at(
+        &self,
+        appender: &mut Appender,
+        cut: &Arc<Segment>,
+        position: LogPosition,
+        now_ms: i64,
+    ) -> Result<()> {
+        let LogPosition {
+            offset,
+            position_byte,
+            ..
+        } = position;
         let segments = self.segments.read();
         let beyond = segments.values().rev();
         let beyond = beyond.take_while(|one| one.base_offset() > cut.base_offset());
@@ -122,27 +144,33 @@ impl Log {
             .map_err(Error::io("fsync", &directory))
     }
 
+    /// Has the log begin and end at `offset`, if `check` agrees: who begins another role looks at the ends
+    /// afterwards, under the same lock (`Partition::new`).
+    fn restart_ends(&self, offset: i64, check: impl Fn() -> Result<()>) -> Result<()> {
+        let position = LogPosition {
+            offset,
+            segment_base_offset: offset,
+            position_byte: 0,
+        };
+        let mut ends = self.ends.write();
+        check()?;
+        self.truncations.fetch_add(1, Ordering::AcqRel);
+        ends.cuts += 1;
+        ends.log_start_offset = offset;
+        ends.log_end = position;
+        ends.flushed = position;
+        ends.high_watermark = position;
+        ends.recovery_point = offset;
+        ends.first_unstable_offset = None;
+        ends.check_order();
+        Ok(())
+    }
+
+    /// Takes away all records of a log whose ends are at `offset` by now.
     fn restart_at(&self, appender: &mut Appender, offset: i64, now_ms: i64) -> Result<()> {
         let config = self.config();
         let directory = self.directory();
         let all = self.segments();
-        {
-            let position = LogPosition {
-                offset,
-                segment_base_offset: offset,
-                position_byte: 0,
-            };
-            self.truncations.fetch_add(1, Ordering::AcqRel);
-            let mut ends = self.ends.write();
-            ends.cuts += 1;
-            ends.log_start_offset = offset;
-            ends.log_end = position;
-            ends.flushed = position;
-            ends.high_watermark = position;
-            ends.recovery_point = offset;
-            ends.first_unstable_offset = None;
-            ends.check_order();
-        }
         self.remove_segments(appender, &all, now_ms)?;
         let jitter = next_jitter(&mut appender.jitter_seed, config.segment_jitter_ms_max());
         let segment = Segment::create(
@@ -166,10 +194,11 @@ impl Log {
         })
     }
 
-    /// No number may lie above `position` when bytes above it go.
-    fn lower_ends(&self, position: LogPosition) {
-        self.truncations.fetch_add(1, Ordering::AcqRel);
+    /// No number may lie above `position` when bytes above it go. `check`: as in `restart_ends`.
+    fn lower_ends(&self, position: LogPosition, check: impl Fn() -> Result<()>) -> Result<()> {
         let mut guard = self.ends.write();
+        check()?;
+        self.truncations.fetch_add(1, Ordering::AcqRel);
         let ends = &mut *guard;
         ends.cuts += 1;
         ends.log_end = position;
@@ -181,6 +210,7 @@ impl Log {
         ends.recovery_point = ends.recovery_point.min(position.offset);
         ends.log_start_offset = ends.log_start_offset.min(position.offset);
         ends.check_order();
+        Ok(())
     }
 
     /// Records below `offset` are no longer there (DeleteRecords, a follower's leader). Returns the
@@ -188,8 +218,18 @@ impl Log {
     ///
     /// Errors: `OffsetOutOfRange` above the high watermark.
     pub fn advance_log_start_offset(&self, offset: i64) -> Result<i64> {
-        let mut appender = self.appender.lock();
+        self.advance_log_start_checked(offset, || Ok(()))
+    }
+
+    /// As `advance_log_start_offset`, if `check` agrees under the append lock. Errors: its own, too.
+    pub fn advance_log_start_checked(
+        &self,
+        offset: i64,
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<i64> {
+        let mut appender = self.lock_appender();
         self.check_writable()?;
+        check()?;
         let mut ends = self.ends.write();
         if offset > ends.high_watermark.offset {
             return Err(Error::OffsetOutOfRange {
@@ -260,7 +300,7 @@ impl Log {
 
     /// Unlinks producer snapshots that a start has found to be superfluous.
     pub(super) fn remove_given_up_snapshots(&self) -> Result<()> {
-        let given_up = self.appender.lock().snapshots.take_given_up();
+        let given_up = self.lock_appender().snapshots.take_given_up();
         for path in given_up {
             snapshots::remove(self.storage(), &path)?;
         }
@@ -378,7 +418,7 @@ impl Log {
         for segment in new {
             self.open_segments.change_suffix(segment.files(), "")?;
         }
-        let mut appender = self.appender.lock();
+        let mut appender = self.lock_appender();
         for segment in old {
             let base_offset = segment.base_offset();
             if !new.iter().any(|new| new.base_offset() == base_offset) {
@@ -393,7 +433,7 @@ impl Log {
     /// there was no block for the name, and the directory is removed already.
     pub(super) fn delete(&self, to: &Path) -> Result<bool> {
         let flushing = self.flushing.lock();
-        let mut appender = self.appender.lock();
+        let mut appender = self.lock_appender();
         self.check_not_deleted()?;
         let mut directory = self.directory.write();
         let renamed = self.storage().rename(&directory, to);

@@ -37,7 +37,7 @@ impl Log {
             return Ok(false);
         };
         let flushing = self.flushing.lock();
-        let mut appender = self.appender.lock();
+        let mut appender = self.lock_appender();
         self.check_writable()?;
         let first = self.segments.read().first().cloned();
         let is_first = first.is_some_and(|first| Arc::ptr_eq(&first, &proved));

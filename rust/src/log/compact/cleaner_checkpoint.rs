@@ -48,7 +48,7 @@ pub fn truncate(
     log: &Log,
     offset: i64,
     now_ms: i64,
-    check: impl FnOnce() -> Result<()>,
+    check: impl Fn() -> Result<()>,
 ) -> Result<bool> {
     lowering(directory, log, offset, || {
         log.truncate_checked(offset, now_ms, check)
@@ -61,7 +61,7 @@ pub fn start_anew(
     log: &Log,
     offset: i64,
     now_ms: i64,
-    check: impl FnOnce() -> Result<()>,
+    check: impl Fn() -> Result<()>,
 ) -> Result<()> {
     lowering(directory, log, offset, || {
         log.restart_checked(offset, now_ms, check)
@@ -79,7 +79,7 @@ fn lowering<T>(
     lower(directory, log, offset)?;
     let cut = cut()?;
     lower(directory, log, offset)?;
-    directory.lower_recovery_point(log)?;
+    directory.lower_checkpoints(log)?;
     Ok(cut)
 }
 

@@ -117,11 +117,24 @@ impl LogDirectory {
         Ok(())
     }
 
-    /// Has the file know that a log was cut below its recovery point (`LogManager.truncateTo` does so at once). Else a start
-    /// would not look at what is appended there from now on, and is on disk in part.
-    pub(in crate::log) fn lower_recovery_point(&self, log: &Log) -> Result<()> {
+    /// Has the files know that a log was cut (`LogManager.truncateTo` does so at once): below its recovery point, else
+    /// a start would not look at what is appended there from now on, and is on disk in part; below its high watermark,
+    /// else a start would miss records that nobody has lost.
+    pub(in crate::log) fn lower_checkpoints(&self, log: &Log) -> Result<()> {
         let _checkpointing = self.checkpointing.lock();
-        let path = self.path.join(names::RECOVERY_POINT_CHECKPOINT);
+        let offsets = log.offsets();
+        for (file, offset) in [
+            (names::RECOVERY_POINT_CHECKPOINT, offsets.recovery_point),
+            (names::HIGH_WATERMARK_CHECKPOINT, offsets.high_watermark),
+        ] {
+            self.lower(file, log, offset)?;
+        }
+        Ok(())
+    }
+
+    /// To be called under the checkpoint lock.
+    fn lower(&self, file: &str, log: &Log, offset: i64) -> Result<()> {
+        let path = self.path.join(file);
         let mut checkpoint = match OffsetCheckpoint::read(self.storage(), &path) {
             // It names no offset that is too high.
             Err(Error::CorruptFile { .. }) => return Ok(()),
@@ -131,9 +144,8 @@ impl LogDirectory {
             topic: log.topic().to_owned(),
             partition: log.partition(),
         };
-        let recovery_point = log.offsets().recovery_point;
         match checkpoint.offsets.get_mut(&key) {
-            Some(known) if *known > recovery_point => *known = recovery_point,
+            Some(known) if *known > offset => *known = offset,
             _ => return Ok(()),
         }
         checkpoint.write(self.storage(), &path)

@@ -94,13 +94,14 @@ impl Partition {
         Ok(())
     }
 
-    /// Takes the leader's log start over, as far as the own high watermark lets it. Errors: as
-    /// `Log::advance_log_start_offset`.
+    /// Takes the leader's log start over, as far as the own high watermark lets it. Errors: `NotLeader` if the
+    /// replica plays another role by now, those of `Log::advance_log_start_offset`.
     pub fn follow_log_start(&self, leader_start: i64) -> Result<()> {
         let offsets = self.log.offsets();
         let start = leader_start.min(offsets.high_watermark);
         if start > offsets.log_start_offset {
-            self.log.advance_log_start_offset(start)?;
+            let check = || self.log.check_role(self.role_number);
+            self.log.advance_log_start_checked(start, check)?;
         }
         Ok(())
     }
