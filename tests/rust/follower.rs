@@ -146,13 +146,17 @@ pub fn answer(error_code: i16, session_id: i32, parts: &[Part]) -> Vec<u8> {
 }
 
 fn listed(index: i32, offset: i64) -> Vec<u8> {
+    listed_with(index, offset, 0)
+}
+
+fn listed_with(index: i32, offset: i64, error_code: i16) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.i32(0);
     writer.array_length(1, true);
     writer.string("t", true);
     writer.array_length(1, true);
     writer.i32(index);
-    writer.i16(0);
+    writer.i16(error_code);
     writer.i64(-1);
     writer.i64(offset);
     writer.i32(0);
@@ -419,6 +423,21 @@ fn a_follower_that_is_behind_the_leaders_log_starts_anew() {
         "{:?}",
         one.told
     );
+}
+
+/// A leader that calls its own ends out of range was asked for them again without a pause. One whose log begins near
+/// the largest number had the next batch add up to more, and the broker ended.
+#[test]
+fn ends_that_no_log_has_are_asked_for_again_after_a_while() {
+    for (offset, error_code) in [(-1, OFFSET_OUT_OF_RANGE), (i64::MAX - 1, 0)] {
+        let mut one = Following::new(1, 4);
+        one.turn(&[part(0, 5, led(0, 5, 4))]);
+        one.turn(&[refused(0, OFFSET_OUT_OF_RANGE)]);
+        assert!(matches!(one.next(), Some(Request::ListOffsets(_))));
+        one.take(listed_with(0, offset, error_code)).unwrap();
+        assert_eq!(one.session.next_due_ms(), Some(one.now_ms + BACKOFF_MS));
+        assert_eq!(one.offsets(0), (0, 5, 5));
+    }
 }
 
 /// KAFKA-7414: a leader whose log is shorter, after an unclean election.

@@ -26,6 +26,8 @@ const NO_EPOCH: i32 = -1;
 /// Timestamps by which ListOffsets is asked for the ends of a log.
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
+/// The largest offset at which a log can go on: that of a batch, whose own offsets come on top, is no larger.
+const OFFSET_MAX: i64 = i64::MAX - (1 << 32);
 
 const NONE: i16 = 0;
 const OFFSET_OUT_OF_RANGE: i16 = 1;
@@ -644,7 +646,11 @@ impl FollowerSession {
                 } else {
                     found.error_code
                 };
-                self.refused(key, code, now_ms, tell);
+                match code {
+                    // Of a question by time it says nothing: another one at once would go on for ever.
+                    OFFSET_OUT_OF_RANGE => self.delay(key, now_ms),
+                    _ => self.refused(key, code, now_ms, tell),
+                }
                 continue;
             }
             match self.meet(key, &partition, (timestamp, found.offset), now_ms, tell) {
@@ -667,6 +673,10 @@ impl FollowerSession {
         now_ms: i64,
         tell: Tell<'_>,
     ) -> Result<bool> {
+        if leader_offset > OFFSET_MAX {
+            let sentence = format!("offset {leader_offset} is said to be an end of its log");
+            return Err(Error::InvalidArgument(sentence));
+        }
         let own_end = partition.log.offsets().log_end_offset;
         if timestamp == LATEST && leader_offset >= own_end {
             self.search(key, EARLIEST);
