@@ -117,3 +117,12 @@ def test_the_only_replica_keeps_what_it_has_loaded_while_nobody_leads() -> None:
     assert leading.runtime.shards[0] is first
     # Markers name the epoch in which they are decided.
     assert first.leader_epoch == 2
+
+
+def test_leaders_change_as_before_when_the_topic_has_grown() -> None:
+    """Once its topic had more partitions than at the start, no coordinator followed its leader
+    any more: what another broker had acknowledged meanwhile was not known to who led again."""
+    leading = Leading(led_by(1, 0, 1, 2), led_by(2, 0, 2, 1))
+    new = led_by(1, 0, 1, 2)
+    assert leading.elect(led_by(2, 1, 1, 2), led_by(1, 1, 2, 1), new) == [FAILED, ACTIVE]
+    assert leading.elect(led_by(1, 2, 1, 2), led_by(2, 2, 2, 1), new) == [ACTIVE, FAILED]

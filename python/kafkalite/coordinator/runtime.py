@@ -139,13 +139,13 @@ class Runtime(Generic[M]):
         topic = self._host.image.topics.get(self._topic.name)
         if topic is None:
             return
-        if len(self.shards) != len(topic.partitions):
-            if not self.shards:
-                self._host.tasks.start(self.make_topic())
+        if not self.shards:
+            self._host.tasks.start(self.make_topic())
             return
         node_id = self._host.cluster.node_id
-        for index, partition in enumerate(topic.partitions):
-            shard = self.shards[index]
+        # The topic may have grown: which partition has a group is a question of their number, so that
+        # those that have come are served from the next start on, as by Kafka's coordinators.
+        for index, (shard, partition) in enumerate(zip(self.shards, topic.partitions)):
             is_alone = partition.replicas == (node_id,)
             leads = partition.leader == node_id
             # Between two epochs another replica may have led, and written; where there is none,
