@@ -96,7 +96,7 @@ def test_markers_of_two_epochs_of_a_producer_do_not_share_an_answer() -> None:
     scene = Scene()
     old, new = scene.mark(7, 0, 0), scene.mark(7, 1, 0)
     scene.go_on()
-    scene.answer(lambda _: "gone")
+    scene.answer(lambda _: messages.WriteTxnMarkersResponse())
     assert old.result() == codes.NOT_LEADER_OR_FOLLOWER
     assert not new.is_done
     scene.answer(all_written)
@@ -109,6 +109,22 @@ def test_a_marker_that_is_not_answered_is_to_be_tried_again() -> None:
     scene.go_on()
     scene.answer(lambda _: messages.WriteTxnMarkersResponse())
     assert written.result() == codes.NOT_LEADER_OR_FOLLOWER
+
+
+def test_what_waits_behind_a_request_without_an_answer_is_looked_up_anew_at_once() -> None:
+    """Ten thousand markers for a broker that hung went out by thousands, each after 30 s, while
+    their partitions were led elsewhere by then."""
+    scene = Scene()
+    asked = scene.mark(7, 0, 0)
+    scene.go_on()
+    behind = [scene.mark(8, 0, 0), scene.mark(7, 1, 0)]
+    scene.answer(lambda _: "no answer in time")
+    assert [each.result() for each in (asked, *behind)] == [codes.NOT_LEADER_OR_FOLLOWER] * 3
+    assert not scene.asked
+    later = scene.mark(7, 1, 0)
+    scene.go_on()
+    scene.answer(all_written)
+    assert later.result() == codes.NONE
 
 
 def test_brokers_that_may_be_old_are_not_told_the_version_of_the_transaction() -> None:

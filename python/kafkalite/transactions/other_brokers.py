@@ -85,10 +85,16 @@ class Queues(Generic[Item]):
     """What is still to be sent, by the brokers that it goes to."""
 
     def __init__(
-        self, tasks: Tasks, send: Callable[[int, Sequence[Item]], Awaitable[None]]
+        self,
+        tasks: Tasks,
+        send: Callable[[int, Sequence[Item]], Awaitable[bool]],
+        refuse: Callable[[Item], None],
     ) -> None:
+        """`send` says whether the broker has answered. `refuse` ends what was not sent, so that who
+        waits for it looks anew which broker it concerns."""
         self._tasks = tasks
-        self._send_all: Callable[[int, Sequence[Item]], Awaitable[None]] = send
+        self._send_all: Callable[[int, Sequence[Item]], Awaitable[bool]] = send
+        self._refuse: Callable[[Item], None] = refuse
         self._waiting: dict[int, deque[Item]] = {}
 
     def put(self, node_id: int, item: Item) -> None:
@@ -105,7 +111,13 @@ class Queues(Generic[Item]):
         # The others of this turn go with the first.
         await self._tasks.yield_now()
         while waiting:
-            await self._send_all(node_id, _take_together(waiting))
+            if await self._send_all(node_id, _take_together(waiting)):
+                continue
+            # What is behind would wait as long again, while others may lead by now.
+            left = list(waiting)
+            waiting.clear()
+            for item in left:
+                self._refuse(item)
         del self._waiting[node_id]
 
 
@@ -129,8 +141,8 @@ class OtherBrokers:
         """`level` gives the cluster's `metadata.version`."""
         self._peers = peers
         self._level = level
-        self._markers = Queues[MarkerOf](tasks, self._send_markers)
-        self._questions = Queues[Question](tasks, self._send_questions)
+        self._markers = Queues[MarkerOf](tasks, self._send_markers, _refuse_marker)
+        self._questions = Queues[Question](tasks, self._send_questions, _refuse_question)
 
     def write_marker(
         self, node_id: int, producer: Producer, place: TopicPartition, written: Future[int]
@@ -146,7 +158,7 @@ class OtherBrokers:
         self._questions.put(node_id, Question(transactional_id, request, verify_only, answer))
         return await answer
 
-    async def _send_markers(self, node_id: int, items: Sequence[MarkerOf]) -> None:
+    async def _send_markers(self, node_id: int, items: Sequence[MarkerOf]) -> bool:
         kind = messages.WriteTxnMarkersRequest
         by_producer: dict[Producer, list[TopicPartition]] = {}
         for each in items:
@@ -187,8 +199,9 @@ class OtherBrokers:
         for item in items:
             place = item.producer.producer_id, item.place
             item.written.set(found.get(place, codes.NOT_LEADER_OR_FOLLOWER))
+        return not isinstance(answer, str)
 
-    async def _send_questions(self, node_id: int, items: Sequence[Question]) -> None:
+    async def _send_questions(self, node_id: int, items: Sequence[Question]) -> bool:
         kind = messages.AddPartitionsToTxnRequest
         transactions = [
             kind.AddPartitionsToTxnTransaction(
@@ -224,6 +237,15 @@ class OtherBrokers:
             item.answer.set(
                 {each: found.get((name, each), missing) for each in item.request.partitions}
             )
+        return not isinstance(answer, str)
+
+
+def _refuse_marker(item: MarkerOf) -> None:
+    item.written.set(codes.NOT_LEADER_OR_FOLLOWER)
+
+
+def _refuse_question(item: Question) -> None:
+    item.answer.set(dict.fromkeys(item.request.partitions, codes.COORDINATOR_LOAD_IN_PROGRESS))
 
 
 def _by_topic(places: Iterable[TopicPartition]) -> Iterable[tuple[str, list[int]]]:
