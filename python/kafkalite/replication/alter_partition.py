@@ -91,8 +91,9 @@ class AlterPartition:
         settled = self._changes.on_answer(answer)
         for each in settled:
             self._tell(each)
-        is_refused = answer.error_code or any(each.is_asked_again for each in settled)
-        self._ask_in(RETRY_MS if is_refused else 0)
+        # Whatever is not accepted comes again, by the leader or from here.
+        is_accepted = settled and all(each.accepted is not None for each in settled)
+        self._ask_in(0 if is_accepted else RETRY_MS)
 
     def _tell(self, settled: Settled) -> None:
         change = settled.topic_id, settled.partition, settled.number
