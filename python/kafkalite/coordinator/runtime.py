@@ -143,9 +143,10 @@ class Runtime(Generic[M]):
             self._host.tasks.start(self.make_topic())
             return
         node_id = self._host.cluster.node_id
-        # The topic may have grown: which partition has a group is a question of their number, so that
-        # those that have come are served from the next start on, as by Kafka's coordinators.
-        for index, (shard, partition) in enumerate(zip(self.shards, topic.partitions)):
+        # The topic may have grown: which partition has a group is a question of their number, so
+        # that those that have come are served from the next start on, as by Kafka's coordinators.
+        known = zip(self.shards, topic.partitions, strict=False)
+        for index, (shard, partition) in enumerate(known):
             is_alone = partition.replicas == (node_id,)
             leads = partition.leader == node_id
             # Between two epochs another replica may have led, and written; where there is none,
