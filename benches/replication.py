@@ -1,4 +1,4 @@
-"""What it takes to follow a leader, beside Apache Kafka: CPU a GB and MB a second.
+"""Measures what following a leader costs, beside Apache Kafka: CPU a GB and MB a second.
 
     python benches/replication.py                     # three rounds of 512 MiB
     python benches/replication.py --rounds 5 --mib 1024
@@ -62,7 +62,7 @@ class Side(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Of one run of one side."""
+    """The figures of one run of one side."""
 
     cpu_s_per_gb: float
     mb_per_s: float

@@ -93,7 +93,7 @@ def worker(servers: str, folder: Path, classpath: Sequence[Path]) -> Iterator["W
 
 
 def properties(servers: str, port: int) -> dict[str, object]:
-    """What the worker is told: one of its kind, and JSON without schemas."""
+    """The properties that the worker is told: one of its kind, and JSON without schemas."""
     found: dict[str, object] = {
         "bootstrap.servers": servers,
         "group.id": "connect",

@@ -1,4 +1,4 @@
-"""What a pipeline's streaming queries did, as a plot: rows a second, how long each micro-batch
+"""Plots what a pipeline's streaming queries did: rows a second, how long each micro-batch
 took, and how much it left to read.
 
 Rate and latency say whether a query keeps up; lag says whether it has.

@@ -93,7 +93,7 @@ def keep(counts: "DataFrame", broker: "Broker", checkpoint: Path) -> None:
 
 
 def read_table(servers: str) -> list[tuple[int, int]]:
-    """What is last of each key."""
+    """Keeps the last row of each key."""
     import pyarrow
 
     import kafkalite

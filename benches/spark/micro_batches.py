@@ -33,7 +33,7 @@ ENGINES = (FLOOR, TUNED, PYTHON, JVM)
 TOPIC = "few"
 WARM_BATCHES = 10
 RECORDS = 10
-"""Of each partition in a micro-batch."""
+"""Records of each partition in a micro-batch."""
 TRIGGER_MS = 50
 
 
@@ -60,7 +60,7 @@ class Bench:
         self._pid = int(jvm.ProcessHandle.current().pid())
 
     def measure(self, engine: Engine, batches: int, triggers: int) -> tuple[Cost | None, Cost]:
-        """Of an empty trigger and of a small micro-batch, of one query."""
+        """Gives the cost of an empty trigger and of a small micro-batch, of one query."""
         side = self._sides[engine.side]
         if engine is FLOOR:
             return None, self._floor(side, batches)
@@ -81,7 +81,7 @@ class Bench:
         return empty, small
 
     def _floor(self, side: Side, batches: int) -> Cost:
-        """Of a micro-batch of rows that Spark makes up."""
+        """Gives the cost of a micro-batch of rows that Spark makes up."""
         rows = str(RECORDS * PARTITIONS)
         reader = self._spark.readStream.format(FLOOR.format).option("rowsPerBatch", rows)
         frame = reader.option("numPartitions", str(PARTITIONS)).load()

@@ -210,7 +210,7 @@ def read_text(path: str) -> str:
 
 
 def read_json(path: str) -> Any:
-    """What a file has in JSON. Raises `UsageError`; ValueError for what is none."""
+    """Reads a file of JSON. Raises `UsageError`; ValueError for what is none."""
     try:
         return json.loads(read_text(path))
     except RecursionError as error:

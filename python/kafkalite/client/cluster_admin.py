@@ -151,7 +151,7 @@ class ClusterAdmin(Admin):
     def list_reassignments(
         self, partitions: Iterable[Partition] | None = None
     ) -> dict[Partition, Reassignment]:
-        """What goes on, in all partitions or in some."""
+        """Gives the reassignments that go on, in all partitions or in some."""
         kind = messages.ListPartitionReassignmentsRequest
         rows = None
         if partitions is not None:

@@ -21,7 +21,7 @@ ANSWER_MS: Final = 30_000
 
 
 class Membership(Protocol):
-    """What is to be known of this broker in its cluster."""
+    """The facts of this broker in its cluster that are asked for here."""
 
     @property
     def node_id(self) -> int: ...

@@ -39,7 +39,7 @@ Replica = tuple[bytes, int]
 
 
 class IsrChange(NamedTuple):
-    """What a leader proposes. `number` tells its proposals apart."""
+    """A leader's proposal. `number` tells its proposals apart."""
 
     topic_id: bytes
     partition: int
@@ -51,8 +51,8 @@ class IsrChange(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What a leader is told of its proposal. `accepted`: the leader epoch, partition epoch and
-    in-sync replicas that hold now."""
+    """The word that a leader gets of its proposal. `accepted`: the leader epoch, partition epoch
+    and in-sync replicas that hold now."""
 
     topic_id: bytes
     partition: int

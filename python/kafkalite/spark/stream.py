@@ -136,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._start if begins and self._start and self._start.offsets == begin else None
 
     def _commit(self, log: Log, begin: Position) -> None:
-        """What comes before `begin` is in the sink: Spark has noted that micro-batch as done."""
+        """All before `begin` is in the sink: Spark has noted that micro-batch as done."""
         now_s = time.monotonic()
         if self._options.group is None or not self._progress.is_due(begin.offsets, now_s):
             return

@@ -78,7 +78,7 @@ class LocalCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Of all brokers, for the clients' setting of that name."""
+        """The addresses of all brokers, for the clients' setting of that name."""
         return ",".join(each.bootstrap_servers for each in self.brokers.values())
 
     def __enter__(self) -> Self:

@@ -82,7 +82,7 @@ Item = TypeVar("Item", MarkerOf, Question)
 
 
 class Queues(Generic[Item]):
-    """What is still to be sent, by the brokers that it goes to."""
+    """Items that are still to be sent, by the brokers that they go to."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@
 //! the features follow as tagged fields (KIP-584): those supported, those finalised, and up to which
 //! offset of `__cluster_metadata` that is so.
 //!
-//! Of a key that is forwarded the versions that the active controller answers, too (KIP-590).
+//! A key that is forwarded has the versions that the active controller answers, too (KIP-590).
 //!
 //! Refusals: a version that is not known is answered, not refused: version 0 with error 35 and just
 //! this key's own range, so that the client can try again (KIP-511). From version 3 on a client's

@@ -11,7 +11,7 @@ use crate::limits::{OUTBOUND_ANSWER_BYTES_MAX, RECEIVE_GROWTH_MAX};
 use crate::wire::cursor::{Reader, Writer};
 use crate::wire::header::API_VERSIONS;
 
-/// Of ApiVersions; a broker that does not know it tells its own, and speaks none of our keys.
+/// The version of ApiVersions; a broker that does not know it tells its own, and speaks none of our keys.
 const API_VERSIONS_VERSION: i16 = 4;
 
 /// A host name and a port.

@@ -63,7 +63,7 @@ pub struct Node {
     waker: Arc<dyn Wake>,
     /// Who has this node's replicas follow their leaders.
     followers: OnceLock<Arc<dyn Followers>>,
-    /// What its replicas need to lead others.
+    /// The parts that its replicas need to lead others.
     replication: Arc<Replication>,
 }
 
@@ -177,7 +177,7 @@ impl Node {
         &self.directories.online
     }
 
-    /// What the replicas of this node need to lead others, and what comes of it.
+    /// The parts that the replicas of this node need to lead others, and what comes of it.
     pub fn replication(&self) -> &Arc<Replication> {
         &self.replication
     }

@@ -1,4 +1,4 @@
-//! What a leader knows of its followers: how far each has come, who of them is in sync, and with that how far the
+//! A leader's knowledge of its followers: how far each has come, who of them is in sync, and with that how far the
 //! records of the partition are replicated (`kafka.cluster.Partition`, `Replica`). Pure: no clock, no log, no socket.
 //!
 //! ```text
@@ -36,11 +36,11 @@ pub struct Circumstances<'a> {
     pub min_in_sync_replicas: usize,
     /// `replica.lag.time.max.ms`
     pub lag_ms_max: i64,
-    /// Of a clock that is never set back.
+    /// The time, of a clock that is never set back.
     pub now_ms: i64,
 }
 
-/// What a follower's Fetch says of it.
+/// The word of a follower's Fetch about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaFetch {
     pub replica_id: i32,
@@ -92,7 +92,7 @@ pub enum IsrAnswer {
     Retry,
 }
 
-/// What follows from an event.
+/// The consequences of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     /// All that is needed have the records below; `i64::MAX`: nobody else is.

@@ -29,7 +29,7 @@ struct Leader {
     latest_ms: i64,
 }
 
-/// What metrics and tools ask of a leader.
+/// The figures that metrics and tools ask of a leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaderFacts {
     pub is_under_replicated: bool,
@@ -173,7 +173,7 @@ impl Partition {
         (low_watermark >= offset).then_some(Ok(low_watermark))
     }
 
-    /// What is told of a leader of several replicas; `None` of others.
+    /// The figures of a leader of several replicas; `None` for others.
     pub fn leader_facts(&self) -> Option<LeaderFacts> {
         let min_in_sync_replicas = self.min_in_sync_replicas();
         let leader = self.leading.as_ref()?.0.lock();

@@ -44,7 +44,7 @@ pub struct Partition {
     pub waiters: Arc<Waiters>,
     /// Where the log lies.
     pub directory: Arc<LogDirectory>,
-    /// What it knows of the other replicas, where it leads them. `None`: there is no other.
+    /// Its knowledge of the other replicas, where it leads them. `None`: there is no other.
     pub(super) leading: Option<Leading>,
     pub(super) replication: Arc<Replication>,
 }

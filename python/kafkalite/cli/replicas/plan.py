@@ -33,7 +33,7 @@ class Plan(NamedTuple):
 
     replicas: dict[Partition, list[int]]
     log_dirs: dict[Replica, str]
-    """Of those for which the file names one."""
+    """The log directories, of those replicas for which the file names one."""
 
 
 def read_plan(path: str) -> Plan:

@@ -21,13 +21,13 @@ PAUSE_S = 10.0
 
 
 class GroupProgress:
-    """What a run of a query has committed, and whether it is time for more."""
+    """The offsets that a run of a query has committed, and whether it is time for more."""
 
     def __init__(self) -> None:
         """Nothing is committed yet."""
         self._offsets: Mapping[Any, int] | None = None
         self._not_before_s = 0.0
-        """Of the same offsets after a commit, of any after a failure."""
+        """The pause before the same offsets after a commit, and before any after a failure."""
         self._has_failed = False
 
     @property
@@ -37,7 +37,7 @@ class GroupProgress:
         return self._offsets is None
 
     def is_due(self, offsets: Mapping[Any, int], now_s: float) -> bool:
-        """Whether to commit these, at a time of any one clock."""
+        """Tells whether to commit these, at a time of any one clock."""
         if now_s >= self._not_before_s:
             return True
         return not self._has_failed and offsets != self._offsets

@@ -18,7 +18,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Of two sessions the one with the larger value stays (`EvictableKey`).
+    /// The order of eviction: the session with the larger value stays (`EvictableKey`).
     fn value(&self) -> (bool, usize) {
         (self.is_privileged, self.size)
     }

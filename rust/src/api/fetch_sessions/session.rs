@@ -16,7 +16,7 @@ use crate::uuid::Uuid;
 /// "No session" in requests and answers.
 pub const NO_SESSION: i32 = 0;
 
-/// What sets sessions apart.
+/// The properties that set sessions apart.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SessionKind {
     pub uses_topic_ids: bool,

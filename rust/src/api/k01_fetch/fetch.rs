@@ -54,7 +54,7 @@ pub(super) struct Follower {
     pub(super) replica_id: i32,
     /// -1: it does not say.
     pub(super) broker_epoch: i64,
-    /// Of a clock that is not set back.
+    /// The time, of a clock that is not set back.
     pub(super) received_ms: u64,
     /// So many of the partitions have been looked at once: of them the leader knows how far the follower is.
     pub(super) acknowledged: usize,

@@ -3,6 +3,7 @@
 
 pub mod ends;
 pub mod epochs;
+pub mod name_changes;
 pub mod producer_entry;
 pub mod producers;
 pub mod snapshots;

@@ -33,7 +33,7 @@ pub struct ReplicationSettings {
     pub listener: usize,
 }
 
-/// What a fetcher knows of the broker around it.
+/// The broker around a fetcher, as far as it is known there.
 pub(super) trait Surroundings: Send {
     /// Where its leader is reached, if that is alive and has the listener.
     fn address(&self) -> Option<Address>;

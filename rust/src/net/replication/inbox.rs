@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::replica::follower::Assignment;
 use crate::uuid::Uuid;
 
-/// What a fetcher is to follow from its next request on.
+/// The changes of what a fetcher follows, from its next request on.
 #[derive(Default)]
 struct Changes {
     /// In the order in which they came.

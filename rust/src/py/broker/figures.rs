@@ -173,7 +173,7 @@ fn counts_of(shared: &Shared) -> HashMap<&'static str, i64> {
     ])
 }
 
-/// Of the partitions that this node leads.
+/// The figures of the partitions that this node leads.
 #[derive(Default)]
 struct LeadingCounts {
     leaders: i64,

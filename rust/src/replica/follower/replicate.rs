@@ -1,4 +1,4 @@
-//! What a follower does to its log: it takes a leader's batches, or cuts its own. Each of these looks, under
+//! The changes that a follower makes to its log: it takes a leader's batches, or cuts its own. Each of these looks, under
 //! the append lock, whether the replica still follows in the leader epoch in which it was told to: what a
 //! former leader has sent must not reach a log that is led by now.
 
@@ -157,14 +157,14 @@ fn epoch_of(batch: &[u8]) -> i32 {
     }
 }
 
-/// Of the first batch.
+/// The base offset of the first batch.
 fn base_offset(records: &[u8]) -> i64 {
     records
         .first_chunk()
         .map_or(0, |field| i64::from_be_bytes(*field))
 }
 
-/// Of the first batch, if it is one of magic 2.
+/// The last offset of the first batch, if it is one of magic 2.
 fn last_offset(records: &[u8]) -> Option<i64> {
     let header = crate::batch::BatchHeader::parse(records).ok().flatten()?;
     (header.magic >= 2).then(|| header.last_offset())

@@ -33,18 +33,18 @@ pub struct FollowerSettings {
 /// A request, without its header.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Of `FETCH_VERSION_MIN` to `FETCH_VERSION_MAX`.
+    /// The body of one of `FETCH_VERSION_MIN` to `FETCH_VERSION_MAX`.
     Fetch(Vec<u8>),
-    /// Of `LIST_OFFSETS_VERSION`.
+    /// The body of one of `LIST_OFFSETS_VERSION`.
     ListOffsets(Vec<u8>),
 }
 
-/// What is fetched of a partition, as the leader's fetch session knows it.
+/// The place from which a partition is fetched, as the leader's fetch session knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub leader_epoch: i32,
     pub fetch_offset: i64,
-    /// Of the last own batch; -1 if there is none.
+    /// The epoch of the last own batch; -1 if there is none.
     pub last_fetched_epoch: i32,
     pub log_start_offset: i64,
 }

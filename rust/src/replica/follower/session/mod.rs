@@ -7,15 +7,18 @@
 //!            └─ role over, log gone, directory offline, epoch fenced ─► Stopped, until it is assigned anew
 //! ```
 //!
-//! What the leader's fetch session knows of a partition (`sent`) is what an answer speaks of: an answer counts
+//! An answer speaks of what the leader's fetch session knows of a partition (`sent`): an answer counts
 //! only if the log still ends where it was fetched from. Only partitions of which something else is to be said
 //! are looked at before a request, all of them once in `SWEEP_MS`: a thousand that are idle cost nothing.
+
+mod search;
+mod truncation;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Assignment;
-use super::answer::{FetchAnswer, FetchedPartition, ListedOffset, read_list_offsets};
+use super::answer::{FetchAnswer, FetchedPartition, read_list_offsets};
 use super::request::{self, FollowerSettings, Key, Position, Request};
 use crate::error::{Error, Result};
 use crate::limits::FOLLOWER_SWEEP_MS;
@@ -23,11 +26,6 @@ use crate::replica::Partition;
 
 /// No epoch, in requests.
 const NO_EPOCH: i32 = -1;
-/// Timestamps by which ListOffsets is asked for the ends of a log.
-const LATEST: i64 = -1;
-const EARLIEST: i64 = -2;
-/// The largest offset at which a log can go on: that of a batch, whose own offsets come on top, is no larger.
-const OFFSET_MAX: i64 = i64::MAX - (1 << 32);
 
 const NONE: i16 = 0;
 const OFFSET_OUT_OF_RANGE: i16 = 1;
@@ -42,7 +40,7 @@ enum State {
     Delayed {
         until_ms: i64,
     },
-    /// What the leader has is not known: its end is asked for, or its start.
+    /// The ends of the leader's log are not known: its end is asked for, or its start.
     Searching {
         timestamp: i64,
     },
@@ -89,7 +87,7 @@ pub struct FollowerSession {
     /// In the leader's session, and not wanted there any more.
     forgotten: Vec<Key>,
     session_id: i32,
-    /// Of the next request; 0 begins a session.
+    /// The epoch of the next request; 0 begins a session.
     session_epoch: i32,
     asked: Asked,
     order: u64,
@@ -305,7 +303,7 @@ impl FollowerSession {
             let prepared = partition
                 .follow_log_start(leader_start)
                 .and_then(|()| match is_first {
-                    true => cut_without_epochs(&partition, now_ms, tell),
+                    true => Self::cut_without_epochs(&partition, now_ms, tell),
                     false => Ok(()),
                 });
             if let Err(error) = prepared {
@@ -333,32 +331,6 @@ impl FollowerSession {
         all.into_iter()
             .map(|(_, key, position)| (key, position))
             .collect()
-    }
-
-    /// ListOffsets for those of which that is to be known, all that ask for the same end.
-    fn next_search(&mut self) -> Option<Request> {
-        let timestamp_of = |key: &Key| match self.followed.get(key)?.state {
-            State::Searching { timestamp } => Some(timestamp),
-            _ => None,
-        };
-        let timestamp = self.searching.iter().find_map(timestamp_of)?;
-        let same = self.searching.iter();
-        let same = same.filter(|key| timestamp_of(key) == Some(timestamp));
-        let asked: Vec<(String, i32, i32)> = same
-            .filter_map(|key| self.followed.get(key))
-            .map(|each| {
-                let log = &each.partition.log;
-                let leader_epoch = each.partition.leader_epoch;
-                (log.topic().to_owned(), log.partition(), leader_epoch)
-            })
-            .collect();
-        let node_id = self.settings.node_id;
-        let body = request::list_offsets(node_id, timestamp, asked.into_iter());
-        self.asked = Asked::ListOffsets {
-            timestamp,
-            partitions_max: self.searching.len(),
-        };
-        Some(Request::ListOffsets(body))
     }
 
     // --- what becomes of a partition --------------------------------------------------------------
@@ -389,14 +361,6 @@ impl FollowerSession {
         }
     }
 
-    fn search(&mut self, key: Key, timestamp: i64) {
-        self.leave_session(key);
-        if let Some(followed) = self.followed.get_mut(&key) {
-            followed.state = State::Searching { timestamp };
-            self.searching.insert(key);
-        }
-    }
-
     /// It is fetched again from where its log ends.
     fn go_on(&mut self, key: Key) {
         self.searching.remove(&key);
@@ -420,7 +384,7 @@ impl FollowerSession {
         }
     }
 
-    /// What the own log, or the leader's bytes, have brought.
+    /// Trouble that the own log, or the leader's bytes, have brought.
     fn on_trouble(&mut self, key: Key, error: &Error, now_ms: i64, tell: Tell<'_>) {
         let is_over = self.followed.get(&key).is_none_or(|followed| {
             !followed.partition.is_following() || followed.partition.is_offline()
@@ -558,7 +522,7 @@ impl FollowerSession {
     /// The leader has refused the partition.
     fn refused(&mut self, key: Key, error_code: i16, now_ms: i64, tell: Tell<'_>) {
         match error_code {
-            OFFSET_OUT_OF_RANGE => self.search(key, LATEST),
+            OFFSET_OUT_OF_RANGE => self.search_ends(key),
             // There is a later epoch, which the metadata will tell.
             FENCED_LEADER_EPOCH => self.stop(key),
             _ => {
@@ -569,141 +533,9 @@ impl FollowerSession {
             }
         }
     }
-
-    /// Cuts the log where it parts from the leader's, whose largest epoch up to the one that was asked for ends
-    /// at `end` (`AbstractFetcherThread.getOffsetTruncationState`).
-    fn part(
-        &self,
-        partition: &Partition,
-        (epoch, end_offset): (i32, i64),
-        now_ms: i64,
-        tell: Tell<'_>,
-    ) -> Result<Progress> {
-        if epoch < 0 || end_offset < 0 {
-            let sentence = format!("epoch {epoch} is said to end at {end_offset}");
-            return Err(Error::InvalidArgument(sentence));
-        }
-        let log = &partition.log;
-        let own_end = log.offsets().log_end_offset;
-        let own = log.end_of_epoch(epoch);
-        let offset = own.map_or(own_end, |own| own.end_offset).min(end_offset);
-        let before = (own_end, log.latest_epoch());
-        self.cut(partition, offset.min(own_end), now_ms, tell)?;
-        let after = (log.offsets().log_end_offset, log.latest_epoch());
-        Ok(match before == after {
-            true => Progress::None,
-            false => Progress::Cut,
-        })
-    }
-
-    /// Cuts the log at `offset`, and says so before if that takes committed records: it is right only
-    /// after an unclean election.
-    fn cut(&self, partition: &Partition, offset: i64, now_ms: i64, tell: Tell<'_>) -> Result<()> {
-        let offsets = partition.log.offsets();
-        if offset < offsets.high_watermark {
-            tell(format!(
-                "{}-{} is cut from offset {} to {offset}, below its high watermark {}: broker {}, \
-                 which leads it in epoch {}, does not have what lies behind",
-                partition.log.topic(),
-                partition.index,
-                offsets.log_end_offset,
-                offsets.high_watermark,
-                self.leader_id,
-                partition.leader_epoch,
-            ));
-            partition.log.traffic().note_committed_cut();
-        }
-        partition.truncate_as_follower(offset, now_ms)
-    }
-
-    // --- answers to ListOffsets -------------------------------------------------------------------
-
-    fn on_listed(
-        &mut self,
-        listed: Vec<ListedOffset>,
-        timestamp: i64,
-        now_ms: i64,
-        tell: Tell<'_>,
-    ) -> Vec<Arc<Partition>> {
-        let searching = self.searching.iter().filter_map(|key| {
-            let followed = self.followed.get(key)?;
-            let is_asked = followed.state == State::Searching { timestamp };
-            is_asked.then(|| (*key, followed.partition.clone()))
-        });
-        let mut touched = Vec::new();
-        for (key, partition) in searching.collect::<Vec<_>>() {
-            let is_its = |each: &&ListedOffset| {
-                each.topic == partition.log.topic() && each.index == partition.index
-            };
-            let Some(found) = listed.iter().find(is_its) else {
-                self.delay(key, now_ms);
-                continue;
-            };
-            if found.error_code != NONE || found.offset < 0 {
-                self.searching.remove(&key);
-                let code = if found.error_code == NONE {
-                    -1
-                } else {
-                    found.error_code
-                };
-                match code {
-                    // Of a question by time it says nothing: another one at once would go on for ever.
-                    OFFSET_OUT_OF_RANGE => self.delay(key, now_ms),
-                    _ => self.refused(key, code, now_ms, tell),
-                }
-                continue;
-            }
-            match self.meet(key, &partition, (timestamp, found.offset), now_ms, tell) {
-                Ok(true) => touched.push(partition),
-                Ok(false) => {}
-                Err(error) => self.on_trouble(key, &error, now_ms, tell),
-            }
-        }
-        touched
-    }
-
-    /// Brings the log to where the leader's is, by its latest or its earliest offset
-    /// (`AbstractFetcherThread.fetchOffsetAndTruncate`). Never ends the broker (KAFKA-7414). Returns whether the
-    /// log was touched.
-    fn meet(
-        &mut self,
-        key: Key,
-        partition: &Partition,
-        (timestamp, leader_offset): (i64, i64),
-        now_ms: i64,
-        tell: Tell<'_>,
-    ) -> Result<bool> {
-        if leader_offset > OFFSET_MAX {
-            let sentence = format!("offset {leader_offset} is said to be an end of its log");
-            return Err(Error::InvalidArgument(sentence));
-        }
-        let own_end = partition.log.offsets().log_end_offset;
-        if timestamp == LATEST && leader_offset >= own_end {
-            self.search(key, EARLIEST);
-            return Ok(false);
-        }
-        if timestamp == LATEST {
-            self.cut(partition, leader_offset, now_ms, tell)?;
-        } else if leader_offset > own_end {
-            tell(format!(
-                "{}-{} starts anew at offset {leader_offset}, the first one of broker {}; it ended at \
-                 {own_end}",
-                partition.log.topic(),
-                partition.index,
-                self.leader_id
-            ));
-            partition.start_anew(leader_offset, now_ms)?;
-        } else {
-            // Both ends are there: the leader's log has changed meanwhile.
-            self.delay(key, now_ms);
-            return Ok(false);
-        }
-        self.go_on(key);
-        Ok(true)
-    }
 }
 
-/// What an answer has done to a log.
+/// The effect of an answer on a log.
 enum Progress {
     None,
     Grown,
@@ -736,23 +568,6 @@ fn position_of(partition: &Partition) -> Position {
         last_fetched_epoch: partition.log.latest_epoch().unwrap_or(NO_EPOCH),
         log_start_offset: offsets.log_start_offset,
     }
-}
-
-/// A log of batches without epochs (magic 0 and 1) can show nobody where it parts from the leader's: it is cut
-/// to the high watermark, as Kafka does.
-fn cut_without_epochs(partition: &Partition, now_ms: i64, tell: Tell<'_>) -> Result<()> {
-    let offsets = partition.log.offsets();
-    if partition.log.latest_epoch().is_some() || offsets.high_watermark >= offsets.log_end_offset {
-        return Ok(());
-    }
-    tell(format!(
-        "{}-{} has no leader epochs: it is cut from offset {} to its high watermark {}",
-        partition.log.topic(),
-        partition.index,
-        offsets.log_end_offset,
-        offsets.high_watermark
-    ));
-    partition.truncate_as_follower(offsets.high_watermark, now_ms)
 }
 
 /// FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
