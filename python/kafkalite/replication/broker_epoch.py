@@ -3,7 +3,7 @@ take one that they know for the word of a broker that has lost nothing, and keep
 may be elected. Any other is that of one whose log may lack what it had acknowledged.
 
     <log.dir>/.kafka_cleanshutdown     left by a clean stop, removed by the next start
-              kafkalite-broker-epoch   on disk before the broker asks to be unfenced: left by all
+              kafkalite-broker-epoch   on disk once the broker is registered: left by all
 
 Kafka's broker knows its epoch after a clean stop only, for what it acknowledges is in the page
 cache. With `kafkalite.acks.fsync=group` nothing is acknowledged that is not on disk, so that a kill

@@ -238,13 +238,6 @@ class Member:
 
     def unfence(self) -> None:
         """The broker is ready: returns when the controller has taken that in."""
-        if self._is_durable:
-            try:
-                remember(map(Path, self._directory_ids), self.broker_epoch)
-            except StorageError as error:
-                self._log.warning(
-                    f"{error}: after a kill this broker counts as one that lost records"
-                )
         self.lifecycle.set_ready()
         self._beat_soon()
         self._run_until(lambda: self.lifecycle.state == RUNNING)
@@ -427,12 +420,25 @@ class Member:
         except KafkaliteError as error:
             self._fail(error)
             return
+        if state == NOT_REGISTERED != lifecycle.state:
+            self._remember_epoch()
         if lifecycle.is_fenced != was_fenced and state == RUNNING:
             word = "fenced" if lifecycle.is_fenced else "not fenced any more"
             self._log.warning(f"the controller says that this broker is {word}")
         if lifecycle.state == STOPPED:
             delay_ms = 0
         self._beat_timer = self.timers.call_at(now_ms + delay_ms, self._beat)
+
+    def _remember_epoch(self) -> None:
+        """At once: the registration has taken the place of the one before, so that a process which
+        is killed before it serves must name this one. Its logs are looked at by each start."""
+        if self._is_durable:
+            try:
+                remember(map(Path, self._directory_ids), self.broker_epoch)
+            except StorageError as error:
+                self._log.warning(
+                    f"{error}: after a kill this broker counts as one that lost records"
+                )
 
     def _offline_directories(self) -> list[bytes]:
         paths = [] if self._core is None else self._core.offline_log_dirs()
