@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from meter import CHILDREN, Meter
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from queries import JVM, PYTHON, TUNED, Engine
 from records import PARTITIONS
 from run import ARROW_LISTENER, KEPT, PROPERTIES, chosen, session
@@ -68,12 +68,14 @@ class Bench:
         try:
             query.processAllAvailable()  # it has begun at the end of the topic
             with Producer(side.bootstrap_servers) as producer:
-                for _ in range(WARM_BATCHES):
-                    self._feed(query, producer)
+
+                def feed(count: int) -> None:
+                    for _ in range(count):
+                        self._feed(query, producer)
+
+                feed(WARM_BATCHES)
                 empty = self._cost(side, triggers, lambda: time.sleep(triggers * TRIGGER_MS / 1000))
-                small = self._cost(
-                    side, batches, lambda: [self._feed(query, producer) for _ in range(batches)]
-                )
+                small = self._cost(side, batches, lambda: feed(batches))
         finally:
             query.stop()
         read = sum(progress["numInputRows"] for progress in query.recentProgress)
