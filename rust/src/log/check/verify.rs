@@ -203,10 +203,11 @@ impl Verification {
     }
 
     fn look_at_entry(&mut self, entry: &DirectoryEntry) {
-        const FILES: [&str; 4] = [
+        const FILES: [&str; 5] = [
             META_PROPERTIES_FILE,
             names::LOCK,
             names::CLEAN_SHUTDOWN,
+            names::BROKER_EPOCH,
             "bootstrap.checkpoint",
         ];
         let name = entry.name.as_str();
