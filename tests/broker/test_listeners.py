@@ -81,7 +81,7 @@ def test_ipv6_addresses_are_in_brackets() -> None:
         command = [sys.executable, "-m", "kafkalite", "cluster"]
         command += ["--bootstrap-server", broker.bootstrap_servers]
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert f"\tAddress: [::1]:{port}\n" in shown
+        assert f"\tAddress: [::1]:{port}\t" in shown
 
 
 def test_a_client_of_ipv4_is_called_so_whatever_socket_it_came_in_by() -> None:

@@ -67,7 +67,7 @@ def keep_promises(
     assert not found, "\n".join(map(str, found[:FINDINGS_TOLD]))
     assert check_replicas(cluster, topic) > 0
     for member in cluster.members.values():
-        for segments in member.log_dir.glob(f"{topic}-*"):
+        for segments in member.log_dir.glob(f"{topic}-[0-9]*"):
             assert not tools.dump_log(sorted(segments.glob("*.log"))).findings
     with cluster.admin() as admin:
         admin.delete_topics(topic)

@@ -20,11 +20,12 @@ from oracle.tools import KafkaTools
 
 pytestmark = pytest.mark.oracle
 
-KINDS = [
-    pytest.param((Kind.KAFKA,) * 3, id="kafka"),
-    pytest.param((Kind.KAFKALITE,) * 3, id="kafkalite"),
-    pytest.param((Kind.KAFKALITE, Kind.KAFKA, Kind.KAFKALITE), id="mixed"),
-]
+OURS = pytest.param((Kind.KAFKALITE,) * 3, id="kafkalite")
+OF_KAFKA = pytest.param((Kind.KAFKA,) * 3, id="kafka", marks=pytest.mark.long)
+MIXED = pytest.param(
+    (Kind.KAFKALITE, Kind.KAFKA, Kind.KAFKALITE), id="mixed", marks=pytest.mark.long
+)
+KINDS = [OF_KAFKA, OURS, MIXED]
 COPIES_BETWEEN_FAULTS = 60
 PATIENCE_S = 20.0
 
