@@ -1,4 +1,5 @@
-"""One controller of Apache Kafka's and three brokers of kafkalite, for all tests here."""
+"""One controller of Apache Kafka's and three brokers of kafkalite, for the tests of a file: what
+brokers of another file leave, registrations and replicas that are away, would be in their way."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,7 +11,7 @@ from oracle.tools import KafkaTools
 from replication.nodes import Node, new_controller
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka_controller(
     kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KafkaBroker]:
@@ -19,7 +20,7 @@ def kafka_controller(
         yield controller
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def three_nodes(
     kafka_controller: KafkaBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Node]]:
