@@ -222,7 +222,7 @@ def iterate(servers: str, count: int) -> float:
 
 
 def iterate_theirs(servers: str, count: int) -> float:
-    """The same by `poll`, which gives one record."""
+    """CPU us a record of confluent-kafka by `poll`, which gives one record."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "none"})
     consumer.assign([confluent_kafka.TopicPartition("read", 0, 0)])
 

@@ -228,7 +228,7 @@ def quantile(values: Sequence[float], part: float) -> float:
 
 
 def given(configs: Mapping[str, str], _: int) -> Mapping[str, str]:
-    """The same for each broker."""
+    """Gives each broker the same configuration."""
     return configs
 
 

@@ -86,7 +86,7 @@ def _read(path: str, form: str, parse: Callable[[Any], Parsed]) -> Parsed:
 def plan_fields(
     replicas: Mapping[Partition, Sequence[int]], log_dirs: Mapping[Replica, str]
 ) -> dict[str, Any]:
-    """The same as an object of JSON."""
+    """Gives a plan as an object of JSON."""
     return {
         "version": VERSION,
         "partitions": [
