@@ -334,6 +334,20 @@ fn a_log_is_cut_before_anything_else_of_the_answer() {
     );
 }
 
+/// A log with a batch of offsets 3 to 6 was cut at 5, where the leader's ended an epoch that was unknown here: the log
+/// ended at 5 then, and what lies there began with 3.
+#[test]
+fn an_epoch_that_only_the_leader_has_cuts_no_batch_in_two() {
+    let mut one = Following::new(1, 4);
+    let own = [led(0, 3, 1), led(3, 4, 1), led(7, 1, 3)].concat();
+    one.turn(&[part(0, 2, own)]);
+    one.turn(&[parting(0, 2, 2, 5)]);
+    assert_eq!(one.offsets(0), (0, 7, 2));
+    let again = one.turn(&[parting(0, 2, 1, 3)]);
+    assert_eq!(again.wanted[&0], (4, 7, 1, 0));
+    assert_eq!(one.offsets(0), (0, 3, 2));
+}
+
 /// A leader that went before it had a record left an epoch without one: the next leader answered that the logs
 /// part at the end, which cut nothing, for ever.
 #[test]

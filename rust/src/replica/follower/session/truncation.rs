@@ -6,7 +6,8 @@ use crate::replica::Partition;
 
 impl FollowerSession {
     /// Cuts the log where it parts from the leader's, whose largest epoch up to the one that was asked for ends
-    /// at `end` (`AbstractFetcherThread.getOffsetTruncationState`).
+    /// at `end` (`AbstractFetcherThread.getOffsetTruncationState`). An epoch that is not known here says nothing of the
+    /// own ones before it: by its end a log could be cut within a batch.
     pub(super) fn part(
         &self,
         partition: &Partition,
@@ -21,7 +22,11 @@ impl FollowerSession {
         let log = &partition.log;
         let own_end = log.offsets().log_end_offset;
         let own = log.end_of_epoch(epoch);
-        let offset = own.map_or(own_end, |own| own.end_offset).min(end_offset);
+        let offset = match own {
+            Some(own) if own.leader_epoch != epoch => own.end_offset,
+            Some(own) => own.end_offset.min(end_offset),
+            None => end_offset,
+        };
         let before = (own_end, log.latest_epoch());
         self.cut(partition, offset.min(own_end), now_ms, tell)?;
         let after = (log.offsets().log_end_offset, log.latest_epoch());
