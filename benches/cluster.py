@@ -4,7 +4,7 @@ RF=3, acks=all, `min.insync.replicas=2`, records of 1 KB, in turns in one run.
     python benches/cluster.py                          # all of it, three rounds
     python benches/cluster.py --only produce-16k,latency --rounds 5 --seconds 8
     python benches/cluster.py --only gap --kills 50
-    python benches/cluster.py --kinds kafka,kafkalite,kafkalite-durable
+    python benches/cluster.py --kinds kafka,kafkalite,kafkalite-durable --awake
 
 `produce-16k`, `produce-1m`: one producer (librdkafka) of batches of that size to one partition;
 MB/s, and CPU seconds (user and system) a GB at the leader and at a follower, the controller apart.
@@ -26,13 +26,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parent / "vs_kafka"))
 
 import psutil
+from awake import Awake
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from cluster.brokers import Cluster, Kind, Member, new_cluster
@@ -41,11 +43,17 @@ from oracle.tools import KafkaTools
 RECORD = os.urandom(1000)
 RATE_HZ = 200
 GB = 1e9
+KAFKA_JVM = ("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+# Longer than a cluster stands still while the others are measured.
+STILL_MS = "3600000"
 REPLICAS = [1, 2, 3]
 GAP_S = 60.0
 FLUSH_S = 180.0
 # Long enough for the compilers of a JVM.
 WARM_UP_S = 10.0
+
+
+Shape = Callable[["Side"], dict[str, float]]
 
 
 class Side:
@@ -239,47 +247,73 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--kills", type=int, default=5, help="a round")
+    parser.add_argument("--awake", action="store_true", help="keep idle processors from halting")
     options = parser.parse_args()
-    shapes: dict[str, Callable[[Side], dict[str, float]]] = {
+    steady: dict[str, Shape] = {
         "produce-16k": lambda side: produce(side, 16 << 10, options.seconds),
         "produce-1m": lambda side: produce(side, 1 << 20, options.seconds),
         "consume": lambda side: consume(side, options.seconds),
         "latency": lambda side: latency(side, options.seconds),
-        "gap": lambda side: gap(side, options.kills),
     }
-    names = options.only.split(",")
+    killed: dict[str, Shape] = {"gap": lambda side: gap(side, options.kills)}
+    kinds, names = options.kinds.split(","), options.only.split(",")
+    with Awake(options.awake):
+        for shapes, is_steady in ((steady, True), (killed, False)):
+            chosen = {name: shape for name, shape in shapes.items() if name in names}
+            if chosen:
+                measure(kinds, chosen, options.rounds, is_steady=is_steady)
+
+
+def measure(
+    kinds: Sequence[str], shapes: Mapping[str, Shape], rounds: int, *, is_steady: bool
+) -> None:
+    """Each shape on a cluster of each kind, in turns; prints the medians of its rounds."""
     with ExitStack() as stack:
-        tools = stack.enter_context(KafkaTools())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        sides = []
-        for name in options.kinds.split(","):
-            fsync = "group" if name.endswith("durable") else "none"
-            configs = {"log.segment.bytes": str(1 << 30)}
-            if name != "kafka":
-                configs["kafkalite.acks.fsync"] = fsync
-            made = new_cluster(tools, folder / name, configs=partial(given, configs))
-            cluster = stack.enter_context(made)
-            cluster.start(*[Kind.KAFKA if name == "kafka" else Kind.KAFKALITE] * 3)
-            side = Side(name, cluster)
-            sides.append(side)
-            for size in (16 << 10, 1 << 20):
-                load(side, side.new_topic(), size, WARM_UP_S / 2)
-            for each in side.processes():
-                os.kill(each, signal.SIGSTOP)
-        for name in names:
+        sides = start(stack, kinds, is_steady=is_steady)
+        for name, shape in shapes.items():
             found: dict[str, list[dict[str, float]]] = {side.name: [] for side in sides}
-            for number in range(options.rounds):
+            for number in range(rounds):
                 for side in sides if number % 2 == 0 else reversed(sides):
-                    with side.awake():
-                        found[side.name].append(shapes[name](side))
+                    with side.awake() if is_steady else nullcontext():
+                        found[side.name].append(shape(side))
             for side in sides:
                 rows = found[side.name]
                 medians = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
                 told = "  ".join(f"{key} {value:.3g}" for key, value in medians.items())
                 print(f"{name:<12} {side.name:<18} {told}", flush=True)
-        for side in sides:
+
+
+def start(stack: ExitStack, kinds: Sequence[str], *, is_steady: bool) -> list[Side]:
+    """A cluster of each kind, warm; if `is_steady` they stand still until they are measured."""
+    tools = stack.enter_context(KafkaTools())
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    sides = []
+    for name in kinds:
+        configs = {"log.segment.bytes": str(1 << 30)}
+        if is_steady:
+            configs["replica.lag.time.max.ms"] = STILL_MS
+        if name != "kafka":
+            fsync = "group" if name.endswith("durable") else "none"
+            configs["kafkalite.acks.fsync"] = fsync
+        made = new_cluster(
+            tools,
+            folder / name,
+            configs=partial(given, configs),
+            jvm=KAFKA_JVM,
+            is_proxied=False,
+            controller_configs={"broker.session.timeout.ms": STILL_MS} if is_steady else {},
+        )
+        cluster = stack.enter_context(made)
+        cluster.start(*[Kind.KAFKA if name == "kafka" else Kind.KAFKALITE] * 3)
+        side = Side(name, cluster)
+        sides.append(side)
+        for size in (16 << 10, 1 << 20):
+            load(side, side.new_topic(), size, WARM_UP_S / 2)
+        if is_steady:
             for each in side.processes():
-                os.kill(each, signal.SIGCONT)
+                stack.callback(os.kill, each, signal.SIGCONT)  # or it does not end
+                os.kill(each, signal.SIGSTOP)
+    return sides
 
 
 if __name__ == "__main__":

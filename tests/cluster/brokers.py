@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from faults.proxy import Mode, Proxy
 from kafkalite.client.admin import BROKER
@@ -54,20 +53,23 @@ class Member:
         controller: KafkaBroker,
         node_id: int,
         configs: Mapping[str, str],
+        *,
+        jvm: Sequence[str] | None = None,
+        is_proxied: bool = True,
     ) -> None:
-        """Formats its directory. Nothing runs until `start`."""
+        """Formats its directory. Nothing runs until `start`. A JVM has the options of a short test
+        unless `jvm` has others."""
         self.id = node_id
         self.kind = Kind.KAFKA
         self.proxy = Proxy(node_id)
         (port,) = free_ports(1)
         self.proxy.target = f"127.0.0.1:{port}"
+        internal = self.proxy.address if is_proxied else self.proxy.target
         properties = {
             "process.roles": "broker",
             "node.id": str(node_id),
             "listeners": f"PLAINTEXT://127.0.0.1:{{port}},INTERNAL://{self.proxy.target}",
-            "advertised.listeners": (
-                f"PLAINTEXT://127.0.0.1:{{port}},INTERNAL://{self.proxy.address}"
-            ),
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{{port}},INTERNAL://{internal}",
             "listener.security.protocol.map": (
                 "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
             ),
@@ -90,6 +92,7 @@ class Member:
             tools,
             folder,
             properties=properties,
+            jvm=jvm,
             cluster_id=cluster_id_of(controller),
         )
         self._kafka.prepare()
@@ -239,14 +242,27 @@ def new_cluster(
     folder: Path,
     count: int = 3,
     configs: Callable[[int], Mapping[str, str]] = lambda _: {},
-    **controller: Any,
+    *,
+    jvm: Sequence[str] | None = None,
+    is_proxied: bool = True,
+    controller_configs: Mapping[str, str] = {},
 ) -> Iterator[Cluster]:
     """A controller that runs and brokers that do not yet; `configs` are those of a broker, by its
-    id. All end with the block."""
+    id. All end with the block. Unless it `is_proxied` brokers reach each other straight."""
     with ExitStack() as stack:
-        quorum = stack.enter_context(new_controller(tools, folder / "controller", **controller))
+        quorum = stack.enter_context(
+            new_controller(tools, folder / "controller", configs=controller_configs)
+        )
         members = [
-            Member(tools, folder / str(each), quorum, each, configs(each))
+            Member(
+                tools,
+                folder / str(each),
+                quorum,
+                each,
+                configs(each),
+                jvm=jvm,
+                is_proxied=is_proxied,
+            )
             for each in range(1, count + 1)
         ]
         for member in members:

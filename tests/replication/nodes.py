@@ -24,7 +24,10 @@ STOP_S = 60
 
 
 def new_controller(
-    tools: KafkaTools, folder: Path, features: Mapping[str, int] = SERVED_FEATURES
+    tools: KafkaTools,
+    folder: Path,
+    features: Mapping[str, int] = SERVED_FEATURES,
+    configs: Mapping[str, str] = {},
 ) -> KafkaBroker:
     """One that is the whole quorum, with short timings. It is not started."""
     return KafkaBroker(
@@ -39,6 +42,7 @@ def new_controller(
             "broker.heartbeat.interval.ms": "500",
             "controller.quorum.append.linger.ms": "0",
             "metadata.log.max.record.bytes.between.snapshots": "2000",
+            **configs,
         },
         features=features,
     )
