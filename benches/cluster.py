@@ -177,6 +177,8 @@ def latency(side: Side, seconds: float) -> dict[str, float]:
 
         return delivered
 
+    sender.produce(topic, RECORD, partition=0)  # connects, and gets a producer id
+    assert sender.flush(FLUSH_S) == 0
     began = time.monotonic()
     for number in range(int(RATE_HZ * seconds)):
         at = began + number / RATE_HZ
