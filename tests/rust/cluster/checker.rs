@@ -396,6 +396,17 @@ impl Checker {
             // It was told more by the leader before, and has not met this one.
             return u64::from(is_cut);
         }
+        if truth.turn > 0 && !is_leader && high_watermark > mirror.matched {
+            // Or it has: that one holds the same, and has not committed it once more.
+            let known = mirror.entries.get(..high_watermark).map(<[Entry]>::to_vec);
+            let leader = truth.leaders.last_key_value().map(|(_, leader)| *leader);
+            let leaders = leader.and_then(|leader| self.mirrors.get(&(leader, index)));
+            let same = leaders.and_then(|leaders| leaders.entries.get(..high_watermark));
+            if same.is_some() && same == known.as_deref() {
+                return u64::from(is_cut);
+            }
+        }
+        let mirror = &self.mirrors[&(id, index)];
         require!(
             high_watermark <= mirror.matched,
             "LogMatching: broker {id} ({:?} of epoch {epoch}) has high watermark {high_watermark} of t-{index}; of {} \
