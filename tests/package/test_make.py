@@ -1,6 +1,6 @@
 """What `make` says on a machine that lacks something, and of tests that had to be run again."""
 
-import importlib.util
+import importlib
 import re
 import subprocess
 import sys
@@ -48,44 +48,48 @@ def test_help_lists_every_target_of_the_makefile() -> None:
 
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """tools/make.py with reports of its own."""
-    spec = importlib.util.spec_from_file_location("kafkalite_make", MAKE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look for it there
-    spec.loader.exec_module(module)
+def suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """tools/suites.py with reports of its own."""
+    monkeypatch.syspath_prepend(MAKE.parent)
+    module = importlib.import_module("suites")
     monkeypatch.setattr(module, "REPORTS", tmp_path)
     monkeypatch.setattr(module, "FLAKY", tmp_path / "flaky-tests.txt")
     return module
 
 
-def last_line(make: Any, capsys: pytest.CaptureFixture[str], *flaky: str) -> str:
+def test_every_folder_of_a_lane_is_there(suites: Any) -> None:
+    """One that is not would run nothing, and its tests would run in no lane."""
+    folders = [folder for lane in suites.LANES.values() for folder in lane]
+    assert len(set(folders)) == len(folders)
+    assert all((MAKE.parents[1] / folder).is_dir() for folder in folders)
+
+
+def last_line(suites: Any, capsys: pytest.CaptureFixture[str], *flaky: str) -> str:
     """Of the report of a run of ten tests, with those that passed only when run again."""
-    make.report([make.Suite("suite", passed=10, second_tries=list(flaky))])
+    suites.report([suites.Suite("suite", passed=10, second_tries=list(flaky))])
     return capsys.readouterr().out.splitlines()[-1]
 
 
 def test_the_last_line_names_what_passed_only_when_run_again(
-    make: Any, capsys: pytest.CaptureFixture[str]
+    suites: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The run was green to whoever read its last line."""
-    assert last_line(make, capsys) == "10 passed, 0 failed, 0 skipped"
-    assert last_line(make, capsys, "groups.test_a", "client.test_b") == (
+    assert last_line(suites, capsys) == "10 passed, 0 failed, 0 skipped"
+    assert last_line(suites, capsys, "groups.test_a", "client.test_b") == (
         "10 passed, 0 failed, 0 skipped, 2 passed only when run again: groups.test_a, client.test_b"
     )
 
 
 def test_what_passed_only_when_run_again_for_the_third_time_in_a_week_has_failed(
-    make: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    suites: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     day_s = 86_400
     for day in (0, 6, 8):
-        monkeypatch.setattr(make.time, "time", lambda day=day: 1_800_000_000 + day * day_s)
-        assert ", 0 failed" in last_line(make, capsys, "groups.test_a"), "never three in a week"
-    last_line(make, capsys, "client.test_b")
+        monkeypatch.setattr(suites.time, "time", lambda day=day: 1_800_000_000 + day * day_s)
+        assert ", 0 failed" in last_line(suites, capsys, "groups.test_a"), "never three in a week"
+    last_line(suites, capsys, "client.test_b")
     with pytest.raises(SystemExit) as stop:
-        last_line(make, capsys, "groups.test_a")
+        last_line(suites, capsys, "groups.test_a")
     assert stop.value.code == 1
     assert capsys.readouterr().out.splitlines()[-1].startswith("9 passed, 1 failed, 0 skipped, 1 ")
-    assert "1 passed only" in last_line(make, capsys, "client.test_b"), "that is its second"
+    assert "1 passed only" in last_line(suites, capsys, "client.test_b"), "that is its second"
