@@ -21,8 +21,8 @@ SKIPS = REPORTS / "rust-skips.txt"
 # A line `seconds since 1970, name` for each test that failed and passed when it was run again.
 FLAKY = REPORTS / "flaky-tests.txt"
 CARGO_TEST = ["cargo", "test", "--release", "--no-default-features", "--no-fail-fast"]
-# Folders of tests/ that run beside all others, each lane in a pytest of its own: three that wait keep
-# two cores busy.
+# Folders of tests/ that run beside all others, each lane in a pytest of its own: three that wait
+# keep two cores busy.
 LANES = {
     "spark": ("tests/spark", "tests/oracle", "tests/clients"),
     "cluster": ("tests/cluster", "tests/replication", "tests/faults"),
