@@ -135,7 +135,7 @@ def cut_the_power(world: World) -> None:
     """What was not flushed is gone, on all file systems at one moment. That lies between two calls:
     Linux 6.18 tells success to some `fdatasync` that are under way when ext4 is shut down, and
     loses their data."""
-    _stop_between_calls(world.broker.pid)
+    stop_between_calls(world.broker.pid)
     for mount in world.mounts:
         lose_unflushed(mount)
     world.broker.kill()
@@ -212,7 +212,7 @@ def _wait_for_attached(messages: IO[str]) -> None:
     assert "attached" in told, f"strace: {told}"
 
 
-def _stop_between_calls(pid: int) -> None:
+def stop_between_calls(pid: int) -> None:
     """SIGSTOP; returns once each thread has come out of the kernel, and so stands still."""
     os.kill(pid, signal.SIGSTOP)
     deadline = time.monotonic() + END_S
