@@ -42,6 +42,7 @@ final class GroupProgress {
     }
     ObjectNode request = Endpoint.request("commit", options);
     request.set("start", start);
+    request.put("first", committed == null);
     try {
       Endpoint.plan(request);
       committed = start;

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -10,8 +11,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 import kafkalite
 from kafkalite.client import Admin, Consumer, Producer
 from kafkalite.client.group_admin import GroupAdmin
+from kafkalite.client.network.cluster import Cluster
+from kafkalite.client.network.connection import check
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.protocol import messages
+from kafkalite.protocol.codes import COORDINATOR_LOAD_IN_PROGRESS
 from kafkalite.spark.options.read import ReadOptions
+from kafkalite.spark.plan import logs
 from kafkalite.spark.plan.answers import Logs, answer
 from kafkalite.spark.plan.group_progress import AGAIN_S, PAUSE_S, GroupProgress
 from kafkalite.spark.progress import lag
@@ -97,9 +103,38 @@ def test_the_columnar_engines_planner_commits_too(servers: str, topic: str) -> N
         "commitOffsetsToGroup": group,
     }
     start = {topic: {"0": 3, "1": 4}, f"{topic}:id": {}}
-    with Logs() as logs:
-        assert answer({"op": "commit", "options": options, "start": start}, logs) == {}
+    with Logs() as opened:
+        request = {"op": "commit", "options": options, "start": start, "first": True}
+        assert answer(request, opened) == {}
     assert committed(servers, group) == {(topic, 0): 3, (topic, 1): 4}
+
+
+def test_a_first_commit_waits_for_a_coordinator_that_loads_and_later_ones_do_not(
+    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A query that was started beside its broker failed with COORDINATOR_LOAD_IN_PROGRESS."""
+    answers, ask = 3, Cluster.ask
+
+    def loading(cluster: Cluster, message: Any, **how: Any) -> Any:
+        nonlocal answers
+        if isinstance(message, messages.OffsetCommitRequest) and answers:
+            answers -= 1
+            check(COORDINATOR_LOAD_IN_PROGRESS, "the coordinator loads")
+        return ask(cluster, message, **how)
+
+    monkeypatch.setattr(Cluster, "ask", loading)
+    monkeypatch.setattr(logs, "COMMIT_MS_MAX", 0)
+    group = f"{topic}-group"
+    reader = stream(servers, topic, group)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert answers == 0
+    assert committed(servers, group) == {(topic, 0): 0, (topic, 1): 0}
+    answers = 1
+    with caplog.at_level(logging.WARNING, "kafkalite.spark"):
+        assert reader.latestOffset(end, ReadAllAvailable()) == end
+    assert "takes no offsets: the coordinator loads" in caplog.text
+    reader.stop()
 
 
 def test_a_group_with_members_is_refused_at_the_first_commit(servers: str, topic: str) -> None:

@@ -141,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.group is None or not self._progress.is_due(begin.offsets, now_s):
             return
         try:
-            commit_to_group(self._options, log, begin)
+            commit_to_group(self._options, log, begin, is_first=self._progress.is_first)
         except KafkaliteError as error:
             if self._progress.is_first:
                 raise

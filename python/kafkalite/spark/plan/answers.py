@@ -13,7 +13,7 @@
         "sinceMs": n                                             since an answer was not delayed
         "target": {…}                                            Trigger.AvailableNow: not beyond
     {"op": "between", "options": {…}, "start": {…}, "end": {…}}  ranges
-    {"op": "commit",  "options": {…}, "start": {…}}              nothing: commitOffsetsToGroup
+    {"op": "commit",  "options": {…}, "start": {…}, "first": …}  nothing: commitOffsetsToGroup
     {"op": "schema",  "options": {…}, "streaming": true or null} schema, limit; null: not known yet
     {"op": "endpoint", "options": {…}}                           endpoint
 
@@ -94,7 +94,8 @@ def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
         start, stop = _position(request, "start"), _position(request, "end")
         return _ranges(options, log, plan_between(options, log, start, stop))
     if op == "commit":
-        commit_to_group(options, log, _position(request, "start"))
+        is_first = request.get("first") is True
+        commit_to_group(options, log, _position(request, "start"), is_first=is_first)
         return {}
     if op == "initial":
         return {"offsets": with_ids(log, initial_offsets(options, log).offsets).to_json()}

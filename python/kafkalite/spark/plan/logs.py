@@ -26,6 +26,7 @@ from kafkalite.spark.plan.ranges import (
 ARROW_LISTENER = "kafkalite.arrow.listener"
 
 COMMIT_MS_MAX = 10_000
+"""After the first commit, which has `kafka.default.api.timeout.ms`."""
 
 
 class Endpoint(NamedTuple):
@@ -53,8 +54,9 @@ class Log(Protocol):
     def ids(self, topics: Iterable[str], *, ask: bool = False) -> dict[str, str]:
         """The ids of topics, where they are known, as of the last `partitions`, or of now."""
 
-    def commit(self, group: str, offsets: Offsets) -> None:
-        """Commits offsets of a consumer group without members. Raises `KafkaliteError`."""
+    def commit(self, group: str, offsets: Offsets, *, is_first: bool) -> None:
+        """Commits offsets of a consumer group without members, the first of a run or later ones.
+        Raises `KafkaliteError`."""
 
     def endpoint(self) -> "Endpoint | None":
         """Where the broker serves Arrow on this machine, if it does."""
@@ -143,12 +145,13 @@ class WireLog(Closing):
         """See `Log`."""
         return self._listed(timestamps)
 
-    def commit(self, group: str, offsets: Offsets) -> None:
-        """See `Log`. A stream that waits for its group reads nothing: not for long."""
+    def commit(self, group: str, offsets: Offsets, *, is_first: bool) -> None:
+        """See `Log`. A stream that waits for its group reads nothing: not for long, but for the
+        first commit, whose failure is the query's: its coordinator may be loading."""
         try:
             self._cluster.retry(
                 lambda: self._groups.alter(group, offsets),
-                timeout_ms=COMMIT_MS_MAX,
+                timeout_ms=None if is_first else COMMIT_MS_MAX,
                 passing=lambda _: False,  # `alter` has asked again
             )
         except ClientError as error:
@@ -232,9 +235,9 @@ class FileLog:
     def endpoint(self) -> Endpoint | None:
         """None: nobody serves."""
 
-    def commit(self, group: str, offsets: Offsets) -> None:
+    def commit(self, group: str, offsets: Offsets, *, is_first: bool) -> None:
         """See `Log`. The options refuse a group of files."""
-        del group, offsets
+        del group, offsets, is_first
         raise InvalidArgumentError("files have no consumer groups")
 
     def directory(self, partition: Partition) -> str | None:

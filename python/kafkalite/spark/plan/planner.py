@@ -96,11 +96,11 @@ def latest_offsets(options: ReadOptions, log: Log, start: Position) -> Position:
         time.sleep(options.offset_pause_ms / 1000)
 
 
-def commit_to_group(options: ReadOptions, log: Log, start: Position) -> None:
+def commit_to_group(options: ReadOptions, log: Log, start: Position, *, is_first: bool) -> None:
     """Tells the query's group, if it has one, that everything before `start` is done. Raises
     `KafkaliteError`."""
     if options.group is not None and start.offsets:
-        log.commit(options.group, start.offsets)
+        log.commit(options.group, start.offsets, is_first=is_first)
 
 
 def with_ids(log: Log, offsets: dict[Partition, int]) -> Position:
