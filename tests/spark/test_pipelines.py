@@ -29,6 +29,7 @@ NAMES = (
     "payments_to_postgres",
     "changes_to_delta",
     "windows_to_table",
+    "orders_to_postgres",
 )
 
 
@@ -174,6 +175,20 @@ def test_payments_become_rows_balances_and_dead_letters(
             ),
         }
     ] * len(broken)
+
+
+def test_a_table_of_orders_follows_both_of_its_topics(
+    spark: SparkSession, own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = pipeline("orders_to_postgres", monkeypatch)
+    monkeypatch.setattr(orders, "BATCHES", 3)
+
+    found = orders.run(spark, own_broker, tmp_path, flags(orders, "--orders", "3000"))
+
+    # The program has held the table against the join of what it sent: which must be worth that.
+    assert 2000 < len(found) < 3000, "no order was changed or cancelled"
+    assert any(name is None for *_, name, _ in found), "every customer was known"
+    assert len({city for *_, city in found}) > 2
 
 
 def test_declarative_tables_name_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
