@@ -1,9 +1,10 @@
 """Copies a topic to another one in transactions, its group's offsets in them: a program, so that it
 can be killed. One transaction in eight is aborted.
 
-    python -m faults.copier SERVERS NAME FILE SEED
+    python -m faults.copier SERVERS RUN NAME FILE SEED
 
-FILE takes a line for each record, once it is certain what became of its transaction.
+RUN has topics and a group of its own (`Names`). FILE takes a line for each record, once it is
+certain what became of its transaction.
 """
 
 import os
@@ -13,24 +14,37 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, Self, TextIO
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from faults.verify import Operation, Outcome
 from faults.workload import CLIENT, CONSUMER
 
-SOURCE, TARGET, GROUP = "source", "target", "copiers"
 HEADER = "transaction"
 ABORTED_OF = 8
 BATCH_MAX = 60
 ASK_S = 5.0
 
 
+class Names(NamedTuple):
+    """What a run copies from and to, and as whom. Two runs on one cluster share none of it, for
+    committed offsets may outlive a topic that is deleted when all brokers stop at once."""
+
+    source: str
+    target: str
+    group: str
+
+    @classmethod
+    def of(cls, run: str) -> Self:
+        return cls(f"source-{run}", f"target-{run}", f"copiers-{run}")
+
+
 class Copier:
     """One worker, until it is killed or shut out."""
 
-    def __init__(self, servers: str, name: str, told: TextIO, seed: int) -> None:
+    def __init__(self, servers: str, names: Names, name: str, told: TextIO, seed: int) -> None:
+        self._names = names
         self._name = name
         self._told = told
         self._draw = random.Random(f"{seed} {name}")
@@ -38,7 +52,7 @@ class Copier:
             {
                 **CONSUMER,
                 "bootstrap.servers": servers,
-                "group.id": GROUP,
+                "group.id": names.group,
                 "auto.offset.reset": "earliest",
                 "session.timeout.ms": 1_500,
             }
@@ -60,7 +74,7 @@ class Copier:
 
     def run(self) -> None:
         patiently(lambda: self._producer.init_transactions(ASK_S))
-        self._consumer.subscribe([SOURCE])
+        self._consumer.subscribe([self._names.source])
         number = 0
         while True:
             messages = [
@@ -81,7 +95,10 @@ class Copier:
             assert offset is not None
             offsets[partition] = offset + 1
             self._producer.produce(
-                TARGET, each.value(), partition=partition, headers=[(HEADER, transaction.encode())]
+                self._names.target,
+                each.value(),
+                partition=partition,
+                headers=[(HEADER, transaction.encode())],
             )
         if self._draw.randrange(ABORTED_OF) == 0:
             # Some of it is on its way, or there. It is not known to be aborted, but never will
@@ -90,7 +107,7 @@ class Copier:
             self._tell(transaction, messages, Outcome.FAIL)
             self._abort()
             return
-        places = [TopicPartition(SOURCE, *each) for each in offsets.items()]
+        places = [TopicPartition(self._names.source, *each) for each in offsets.items()]
         try:
             group = self._consumer.consumer_group_metadata()
             patiently(lambda: self._producer.send_offsets_to_transaction(places, group, ASK_S))
@@ -114,7 +131,7 @@ class Copier:
         now = time.monotonic()
         for each in messages:
             value = (each.value() or b"").decode()
-            place = f"{TARGET}-{each.partition()}"
+            place = f"{self._names.target}-{each.partition()}"
             copy = Operation(
                 self._name, "copy", outcome, now, now, place, value, transaction=transaction
             )
@@ -134,9 +151,10 @@ def patiently(ask: Callable[[], Any]) -> Any:
 
 
 if __name__ == "__main__":
-    with Path(sys.argv[3]).open("w") as file:
+    servers, run, name, path, seed = sys.argv[1:]
+    with Path(path).open("w") as file:
         try:
-            Copier(sys.argv[1], sys.argv[2], file, int(sys.argv[4])).run()
+            Copier(servers, Names.of(run), name, file, int(seed)).run()
         except KafkaException:
             traceback.print_exc()
             sys.stderr.flush()

@@ -23,7 +23,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import NewTopic
 
-from faults.copier import HEADER, SOURCE, TARGET
+from faults.copier import HEADER, Names
 from faults.verify import FINAL, Operation, Outcome
 from faults.workload import (
     CLIENT,
@@ -56,13 +56,17 @@ class Copying(Workload):
         recorder: Recorder,
         seed: int,
         folder: Path,
+        run: str,
         *,
         replicas: int = 1,
         patience_s: float = math.inf,
     ) -> None:
-        """While nothing was copied for `patience_s`, workers are killed, and come again: librdkafka
-        waits for ever where a coordinator has moved at an unlucky moment, also Kafka's."""
+        """The names of topics and group are those of `run`. While nothing was copied for
+        `patience_s`, workers are killed, and come again: librdkafka waits for ever where a
+        coordinator has moved at an unlucky moment, also Kafka's."""
         super().__init__(servers, recorder, seed, (), replicas=replicas)
+        self._run = run
+        self.names = Names.of(run)
         self._patience_s = patience_s
         self._folder = folder
         self._workers: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
@@ -72,7 +76,7 @@ class Copying(Workload):
         """So many records the reader has found."""
 
     def __enter__(self) -> Self:
-        topics = [NewTopic(name, PARTITIONS, self._replicas) for name in (SOURCE, TARGET)]
+        topics = [NewTopic(name, PARTITIONS, self._replicas) for name in self.names[:2]]
         admin = make_admin(self._servers)
         for made in admin.create_topics(topics, operation_timeout=30).values():
             made.result(30)
@@ -94,9 +98,9 @@ class Copying(Workload):
 
     def _worker(self, number: int) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
         self._started += 1
-        name = f"copier-{number}-{self._started}"
+        name = f"copier-{self._run}-{number}-{self._started}"
         output = (self._folder / f"{name}.log").open("wb")
-        command = [sys.executable, "-m", "faults.copier", self._servers, name]
+        command = [sys.executable, "-m", "faults.copier", self._servers, self._run, name]
         command += [str(self._folder / f"{name}.jsonl"), str(self._seed)]
         process = subprocess.Popen(
             command, stdout=output, stderr=output, cwd=Path(__file__).parent.parent
@@ -206,11 +210,11 @@ class Copying(Workload):
                     "process": "feeder",
                     "name": "produce",
                     "began": time.monotonic(),
-                    "partition": f"{SOURCE}-{partition}",
+                    "partition": f"{self.names.source}-{partition}",
                     "value": value,
                 }
                 producer.produce(
-                    SOURCE,
+                    self.names.source,
                     value.encode(),
                     partition=partition,
                     on_delivery=lambda e, m, facts=facts: on_delivery(facts, e, m),
@@ -223,7 +227,9 @@ class Copying(Workload):
     def _read_target(self, process: str, *, stops_at_end: bool) -> None:
         """In one session, either while there are readers or up to the end."""
         consumer = Consumer({**TRANSACTIONAL, "bootstrap.servers": self._servers})
-        places = [TopicPartition(TARGET, each, OFFSET_BEGINNING) for each in range(PARTITIONS)]
+        places = [
+            TopicPartition(self.names.target, each, OFFSET_BEGINNING) for each in range(PARTITIONS)
+        ]
         consumer.assign(places)
         left = set(range(PARTITIONS))
         while left if stops_at_end else self._reading.is_set():
@@ -251,7 +257,7 @@ class Copying(Workload):
                 outcome=Outcome.OK,
                 began=now,
                 ended=now,
-                partition=f"{TARGET}-{message.partition()}",
+                partition=f"{self.names.target}-{message.partition()}",
                 value=(message.value() or b"").decode(),
                 offset=-1 if offset is None else offset,
                 transaction=(headers[HEADER] or b"").decode(),

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from faults import nemesis
-from faults.copier import SOURCE, TARGET
 from faults.copying import WORKERS, Copying
 from faults.mount import Mount
 from faults.nemesis import Fault, World
@@ -66,7 +65,7 @@ def copy_through(
     with Proxy(seed) as proxy, kafkalite_behind(proxy, log_dirs, TRANSACTIONS) as broker:
         world = World(broker, proxy, log_dirs, mounts, seed)
         try:
-            with Copying(proxy.address, recorder, seed, folder) as copying:
+            with Copying(proxy.address, recorder, seed, folder, "alone") as copying:
                 for number in range(count):
                     copying.wait_for_copies(
                         COPIES_BETWEEN_KILLS, BACK_S, f"before {fault.__name__} {number}"
@@ -79,6 +78,6 @@ def copy_through(
                 copying.drain(BACK_S)
         finally:
             recorder.save(folder / HISTORY)
-    assert check_copies(recorder.operations, SOURCE, TARGET) == []
+    assert check_copies(recorder.operations, copying.names.source, copying.names.target) == []
     outcomes = {each.outcome for each in recorder.operations if each.name == "copy"}
     assert outcomes == {Outcome.OK, Outcome.FAIL}
