@@ -28,6 +28,9 @@ SEED = 23
 PAYMENTS_OF_A_ROUND, PER_TRIGGER = 400, 80
 KILLS_SHORT, KILLS_LONG = 5, 100
 KILL_S_MAX = 1.5
+GO_ON_S = 5
+"""A query goes on for so long after the kill. To its end it took minutes on a busy machine, in
+micro-batches that were made small so that many are hit."""
 SOURCES = (CONNECTOR, "python", "jvm")
 CONFIG = {"log.retention.ms": "-1"}
 
@@ -69,7 +72,7 @@ def test_each_payment_is_stored_once_whatever_is_killed(
                 kill(spark, victim, broker, database)
                 end(query)
             send(sink, broker, rounds[-1])
-            frame = arriving(sink, spark, broker, "jvm")
+            frame = arriving(sink, spark, broker, "jvm", per_trigger=len(made))
             sink.store(frame, database.address, tmp_path / "checkpoint").awaitTermination()
             sink.check_tables(database.address, made)
             assert hit > kills / 2, "what was killed was no longer in use"
@@ -81,12 +84,18 @@ def send(sink: ModuleType, broker: Broker, made: list[Any]) -> None:
     sink.pipeline.send(broker, sink.payments.TOPIC, (each.record() for each in made))
 
 
-def arriving(sink: ModuleType, spark: SparkSession, broker: Broker, source: str) -> DataFrame:
+def arriving(
+    sink: ModuleType,
+    spark: SparkSession,
+    broker: Broker,
+    source: str,
+    per_trigger: int = PER_TRIGGER,
+) -> DataFrame:
     """The payments, by the connector or by one of the engines."""
     options = {
         "subscribe": sink.payments.TOPIC,
         "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": str(PER_TRIGGER),
+        "maxOffsetsPerTrigger": str(per_trigger),
     }
     records = read_stream(spark, source, broker.bootstrap_servers, options)
     parsed = functions.from_json(records["value"].cast("string"), sink.payments.SCHEMA)
@@ -122,6 +131,8 @@ def workers(spark: SparkSession) -> Iterator[int]:
 
 
 def end(query: StreamingQuery) -> None:
-    """Waits for the query, which may have lost what it needed, and is then started again."""
+    """Has the query go on for a while, or fail, since it may have lost what it needed, and then
+    stops it amid whatever it does. It is started again."""
     with suppress(PySparkException):
-        query.awaitTermination()
+        query.awaitTermination(GO_ON_S)
+    query.stop()
