@@ -137,6 +137,27 @@ def stream(reading: Reading) -> int:
     return sum(progress["numInputRows"] for progress in query.recentProgress)
 
 
+def windows(reading: Reading) -> int:
+    """A stream of sums of a field of JSON, in windows of ten seconds of event time."""
+    per_trigger = str(-(-reading.records // STREAM_BATCHES))
+    reader = reading.spark.readStream.format(reading.engine.format)
+    reader = reader.options(**reading.options("timestamp,value"), maxOffsetsPerTrigger=per_trigger)
+    if reading.engine in CONNECTORS:
+        value = functions.from_json(functions.col("value").cast("string"), SCHEMA)
+        frame = reader.load().select("timestamp", value.alias("value"))
+    else:
+        frame = reader.options(**{"value.format": "json", "value.schema": SCHEMA}).load()
+    window = functions.window("timestamp", "10 seconds")
+    sums = (
+        frame.withWatermark("timestamp", "1 minute")
+        .groupBy(window, "value.city")
+        .agg(functions.count("*"), functions.sum("value.amount"))
+    )
+    query = sums.writeStream.format("noop").outputMode("update").trigger(availableNow=True).start()
+    query.awaitTermination()
+    return sum(progress["numInputRows"] for progress in query.recentProgress)
+
+
 def write(reading: Reading) -> int:
     assert reading.frame is not None
     engine = reading.engine
@@ -192,6 +213,13 @@ QUERIES = (
     ),
     Query(
         "stream", f"AvailableNow, {STREAM_BATCHES} batches, all columns, to noop", stream, VALUES
+    ),
+    Query(
+        "windows",
+        f"AvailableNow, {STREAM_BATCHES} batches, JSON in windows of event time",
+        windows,
+        JSONS,
+        {"python": 2, "jvm": 4},
     ),
     Query(
         "write",
