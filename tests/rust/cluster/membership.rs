@@ -178,6 +178,12 @@ impl World {
                     deleted.err()
                 );
             }
+            let synced = directory.sync_deleted();
+            assert!(
+                synced.is_ok() || is_offline(&directory),
+                "{:?}",
+                synced.err()
+            );
         }
         self.reassign_fetchers(id);
     }
