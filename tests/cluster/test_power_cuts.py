@@ -124,7 +124,8 @@ def test_what_is_acknowledged_survives_any_power_cuts(
 def test_an_unclean_election_would_be_seen(
     mounts: Mapping[int, Mount], kafka_tools: KafkaTools, tmp_path: Path
 ) -> None:
-    """The control: brokers that answer before anything is on disk need one."""
+    """The control: brokers that answer before anything is on disk need one, since the controllers
+    take them for such that have lost it (KAFKA-18106, KAFKA-18635)."""
     configs = {"kafkalite.acks.fsync": "none"}
     with started(kafka_tools, tmp_path, mounts, **configs) as cluster:
         with cluster.admin() as admin:
