@@ -156,6 +156,10 @@ impl World {
         let node = process.node.as_ref().expect("loaded");
         seam::set_brokers(node, metadata);
         seam::set_lag(node, lag_ms);
+        // A leader that waited for a broker which is fenced by now commits, also one that is none in the next step.
+        self.check();
+        let process = self.process(id).expect("alive");
+        let node = process.node.as_ref().expect("loaded");
         for (directory, wanted) in node.missing_logs(std::slice::from_ref(&plan)) {
             // One at a time: several are made by threads.
             for one in wanted {
@@ -205,11 +209,11 @@ impl World {
     }
 
     /// The configuration of logs where the metadata is at this version. Brokers hear at once that more replicas are
-    /// needed: a leader that is told of a smaller ISR before that commits alone what those do not have that have left and
-    /// may be elected. Kafka's do.
+    /// needed, and keep to that until their metadata has come as far: a leader that is told of a smaller ISR before
+    /// commits alone what those do not have that have left and may be elected. Kafka's do.
     fn log_config(&self, version: i64) -> LogConfig {
-        let known = self.controller.at(version.max(0)).min_isr;
-        let min_isr = known.max(self.controller.metadata().min_isr);
+        let since = version.max(0)..=self.controller.version();
+        let min_isr = since.map(|at| self.controller.at(at).min_isr).max();
         seam::with_min_isr(
             LogConfig {
                 segment_bytes: self.plan.segment_bytes,
@@ -219,7 +223,7 @@ impl World {
                 file_delete_delay_ms: 1_000,
                 ..LogConfig::default()
             },
-            min_isr,
+            min_isr.expect("a version at least"),
         )
     }
 
