@@ -406,6 +406,10 @@ class BrokerCore:
     def set_cleaner(self, cleaner: _CleanerSettings) -> None:
         """How the cleaners work from now on; a log that is being compacted ends as it began."""
 
+    def set_replication_throttles(self, leader_rate: int, follower_rate: int) -> None:
+        """Bytes a second that go to throttled replicas, and come to them, from now on at most;
+        2**63 - 1 is no bound."""
+
     def offline_log_dirs(self) -> list[str]:
         """The log directories that could not be taken, or have failed since."""
 

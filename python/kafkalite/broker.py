@@ -294,6 +294,9 @@ def _obey_changes(
     """Has the core obey what is set for this broker, or for all, while it runs; what topics
     inherit, the publisher tells their logs."""
     core.set_cleaner(_cleaner_settings(config))
+    core.set_replication_throttles(
+        config["leader.replication.throttled.rate"], config["follower.replication.throttled.rate"]
+    )
     try:
         core.set_connection_limits(connection_limits(config, listeners))
     except InvalidArgumentError as error:

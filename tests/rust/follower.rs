@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kafkalite::batch::header::patch_offset_and_epoch;
 use kafkalite::error::Result;
-use kafkalite::log::config::LogConfig;
+use kafkalite::log::config::{LogConfig, ThrottledReplicas};
 use kafkalite::replica::follower::{Assignment, FollowerSession, FollowerSettings, Request};
 use kafkalite::replica::{Partition, Role};
 use kafkalite::uuid::Uuid;
@@ -645,6 +645,70 @@ fn a_partition_that_is_removed_leaves_the_session() {
 
 /// Its answer was called malformed, and the connection closed: the session had no partitions any more. Found by the cluster
 /// simulation.
+/// Of two partitions the first is throttled; what is in sync, or not throttled, is fetched on whatever the rate.
+#[test]
+fn a_throttled_partition_that_is_behind_leaves_the_session_until_the_rate_is_down() {
+    let mut one = Following::new(2, 4);
+    let replication = one.world.node.replication().clone();
+    replication.follower_throttle.set_bytes_per_second_max(100);
+    let throttled = LogConfig {
+        follower_throttled: ThrottledReplicas::These([(0, 1), (1, 2)].into()),
+        ..unflushed()
+    };
+    one.world.node.set_topic_config("t", &throttled);
+    let size_bytes = led(0, 5, 4).len() as i64;
+    assert!(size_bytes > 100, "{size_bytes}");
+    one.turn(&[part(0, 9, led(0, 5, 4)), part(1, 9, led(0, 5, 4))]);
+    let held_back = one.turn(&[part(1, 9, led(5, 1, 4))]);
+    assert_eq!(held_back.wanted.keys().collect::<Vec<_>>(), [&1]);
+    assert_eq!(held_back.forgotten, [0]);
+    // An answer from before says nothing of it any more.
+    assert!(
+        one.turn(&[part(0, 9, led(5, 1, 4))])
+            .wanted
+            .contains_key(&1)
+    );
+    assert_eq!(one.offsets(0).1, 5);
+    one.session.remove((TOPIC_ID, 1));
+    assert!(one.next().is_none(), "nothing else is followed");
+    let due_ms = one.session.next_due_ms().unwrap();
+    assert!(
+        due_ms > NOW_MS && due_ms <= NOW_MS + BACKOFF_MS,
+        "no busy loop"
+    );
+    // In whole seconds, of which the first is one whatever came in it.
+    one.now_ms = NOW_MS + 1_000 * (size_bytes / 100) + 1_000;
+    let again = one.turn(&[part(0, 6, led(5, 1, 4))]);
+    assert_eq!(again.wanted[&0], (4, 5, 4, 0));
+    // It has what is committed: the throttle must not take it out of the in-sync replicas.
+    replication.follower_throttle.record(1 << 20, one.now_ms);
+    assert_eq!(one.fetch().wanted[&0], (4, 6, 4, 0));
+    assert!(one.told.is_empty(), "{:?}", one.told);
+}
+
+#[test]
+fn a_rate_that_is_taken_away_holds_nothing_back() {
+    let mut one = Following::new(1, 4);
+    let replication = one.world.node.replication().clone();
+    let throttled = LogConfig {
+        follower_throttled: ThrottledReplicas::All,
+        ..unflushed()
+    };
+    one.world.node.set_topic_config("t", &throttled);
+    replication.follower_throttle.set_bytes_per_second_max(0);
+    one.turn(&[part(0, 9, led(0, 1, 4))]);
+    assert!(one.next().is_none());
+    one.world.node.set_topic_config("t", &unflushed());
+    assert!(one.fetch().wanted.contains_key(&0), "no topic names it");
+    one.world.node.set_topic_config("t", &throttled);
+    one.take(answer(0, SESSION, &[])).unwrap();
+    assert!(one.next().is_none());
+    replication
+        .follower_throttle
+        .set_bytes_per_second_max(i64::MAX);
+    assert!(one.fetch().wanted.contains_key(&0), "there is no rate");
+}
+
 #[test]
 fn an_answer_may_speak_of_what_was_removed_meanwhile() {
     let mut one = Following::new(2, 4);

@@ -5,7 +5,7 @@ use kafkalite::api::fetch_sessions::FetchSessions;
 use kafkalite::api::k01_fetch::{self, Fetch, Looked};
 use kafkalite::api::{Chunk, k02_list_offsets};
 use kafkalite::error::Error;
-use kafkalite::log::config::LogConfig;
+use kafkalite::log::config::{LogConfig, ThrottledReplicas};
 use kafkalite::replica::brokers::{RegisteredBroker, RegisteredBrokers};
 use kafkalite::replica::leader::IsrAnswer;
 use kafkalite::replica::park::WaitFor;
@@ -116,16 +116,16 @@ fn fetch(world: &World, asked: Asked) -> (i16, i64, i32, bool) {
     let mut request = request(world, asked, &sessions, -1);
     let mut looked = Looked::default();
     assert!(request.look(&mut looked, |_| true));
-    answer(world, &mut request, looked, &sessions)
+    answer(world, &mut request, looked, (&sessions, asked.now_ms))
 }
 
 fn answer(
     world: &World,
     request: &mut Fetch,
     looked: Looked,
-    sessions: &FetchSessions,
+    (sessions, now_ms): (&FetchSessions, u64),
 ) -> (i16, i64, i32, bool) {
-    let chunks = request.answer(looked, sessions, &world.node.image(), 0);
+    let chunks = request.answer(looked, sessions, &world.node.image(), now_ms);
     let bytes = chunks.into_iter().map(|chunk| match chunk {
         Chunk::Bytes(bytes) => bytes,
         Chunk::File(range, _) => range.to_vec().unwrap(),
@@ -209,6 +209,90 @@ fn a_follower_waits_for_the_log_end_and_says_what_it_has_only_once() {
     assert!(waiting.look(&mut looked, |_| true));
     assert!(waiting.is_due(&looked));
     assert_eq!(known_end(&world), 1);
+    world.node.close(1);
+}
+
+/// Replica 3 is not in sync; 2 is.
+fn throttled_world(throttled: ThrottledReplicas) -> World {
+    let world = world();
+    let partition = world.leader(0);
+    append_one(&partition).unwrap();
+    fetch(&world, follower(2, 0));
+    fetch(&world, follower(2, 1));
+    // By now 3 has stood still for too long.
+    let later = Asked {
+        now_ms: 40_000,
+        ..follower(2, 1)
+    };
+    fetch(&world, later);
+    world.node.sweep_in_sync_replicas(40_000);
+    let change = world.node.replication().isr_changes.take().pop().unwrap();
+    let accepted = IsrAnswer::Accepted {
+        leader_epoch: EPOCH,
+        partition_epoch: 1,
+        in_sync_replicas: vec![1, 2],
+    };
+    let number = change.proposal.number;
+    world
+        .node
+        .settle_in_sync_replicas(&TOPIC_ID, 0, number, accepted);
+    let config = LogConfig {
+        leader_throttled: throttled,
+        ..LogConfig::default()
+    };
+    world.node.set_topic_config("t", &config);
+    world
+}
+
+#[test]
+fn a_throttled_follower_that_is_not_in_sync_is_sent_nothing_until_the_rate_is_down() {
+    let world = throttled_world(ThrottledReplicas::These([(0, 1)].into()));
+    let throttle = &world.node.replication().leader_throttle;
+    throttle.set_bytes_per_second_max(10);
+    let at = |id, now_ms| Asked {
+        now_ms,
+        ..follower(id, 0)
+    };
+    let (_, _, size_bytes, _) = fetch(&world, at(3, 50_000));
+    assert!(size_bytes > 20, "nothing was sent before");
+    assert_eq!(fetch(&world, at(3, 50_001)), (0, 0, 0, false));
+    assert!(fetch(&world, at(2, 50_001)).2 > 0, "that one is in sync");
+    // It waits, and neither what is there nor what comes has it answered before its time.
+    let sessions = FetchSessions::new(0, 1);
+    let mut waiting = request(&world, at(3, 50_002), &sessions, -1);
+    let mut looked = Looked::default();
+    assert!(waiting.look(&mut looked, |_| true));
+    assert!(!waiting.is_due(&looked) && !waiting.has_moved(&looked));
+    for (place, wait_for) in waiting.wait_for(&looked) {
+        place.waiters.register(parked(7), wait_for);
+    }
+    // The control thread was woken for changes of the in-sync replicas.
+    world.woken();
+    append_one(&world.leader(0)).unwrap();
+    assert!(world.woken().is_empty());
+    // Its time is over, and the rate is down.
+    waiting.note_time(62_000);
+    looked.clear();
+    assert!(waiting.look(&mut looked, |_| true));
+    let (_, _, answered_bytes, _) = answer(&world, &mut waiting, looked, (&sessions, 62_000));
+    assert!(answered_bytes > size_bytes);
+    // Whoever leads by now, a throttle does not hide it.
+    world.publish(&[(2, EPOCH + 1, &[1, 2, 3])]);
+    assert_eq!(world.woken(), [7]);
+    world.node.close(1);
+}
+
+#[test]
+fn a_follower_of_a_partition_that_is_not_throttled_is_sent_all_whatever_the_rate() {
+    let world = throttled_world(ThrottledReplicas::These([(0, 2), (1, 1)].into()));
+    let throttle = &world.node.replication().leader_throttle;
+    throttle.set_bytes_per_second_max(0);
+    throttle.record(1, 50_000);
+    let asked = Asked {
+        now_ms: 50_001,
+        ..follower(3, 0)
+    };
+    assert!(fetch(&world, asked).2 > 0);
     world.node.close(1);
 }
 
@@ -601,7 +685,7 @@ fn a_followers_session_takes_the_place_of_a_consumers_and_keeps_its_own() {
         let mut request = request(&world, asked, &sessions, 0);
         let mut looked = Looked::default();
         assert!(request.look(&mut looked, |_| true));
-        answer(&world, &mut request, looked, &sessions);
+        answer(&world, &mut request, looked, (&sessions, 1_000));
         sessions.counts()
     };
     let consumer = follower(-1, 0);

@@ -269,6 +269,7 @@ class Config(Mapping[str, Any]):
         key = self.broker_keys[name]
         if key.mode == "dynamic-only":
             self.warnings.append(f"{name} has no effect in a file: it is set while brokers run")
+            del self.given[name]
             return
         value = parse(key, text)
         if key.support == "refused" and text_of(value) != key.default:

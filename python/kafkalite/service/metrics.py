@@ -107,6 +107,16 @@ COUNTS: Final = {
     "isr_expands": Metric(
         f"{_REPLICAS}_isrexpands_total", "counter", "In-sync replicas became more."
     ),
+    "replicating_bytes_per_second": Metric(
+        "kafka_server_leaderreplication_byte_rate",
+        "gauge",
+        "Bytes a second that leaders send for throttled replicas.",
+    ),
+    "replicated_bytes_per_second": Metric(
+        "kafka_server_followerreplication_byte_rate",
+        "gauge",
+        "Bytes a second that followers fetch for throttled replicas.",
+    ),
     "fetch_sessions_evicted": Metric(
         f"{_SESSIONS}_incrementalfetchsessionevictions_total",
         "counter",

@@ -2,6 +2,8 @@
 //! The rows with documentation and bounds are in `python/kafkalite/config/`; this is what the
 //! engine reads of them.
 
+use std::sync::Arc;
+
 use crate::batch::compression::Codec;
 use crate::batch::header::TimestampType;
 use crate::batch::validate::{AppendOrigin, ValidationRules};
@@ -12,6 +14,47 @@ use crate::error::{Error, Result};
 pub struct CleanupPolicy {
     pub delete: bool,
     pub compact: bool,
+}
+
+/// Replicas of a topic that are throttled (`leader.replication.throttled.replicas`, `follower.…`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ThrottledReplicas {
+    #[default]
+    None,
+    All,
+    /// Partition and broker of each, in their order.
+    These(Arc<[(i32, i32)]>),
+}
+
+impl ThrottledReplicas {
+    /// Reads `*`, or PARTITION:BROKER elements. One that is neither, which no controller lets in, throttles nobody.
+    fn read(value: &str) -> ThrottledReplicas {
+        let words = || value.split(',').map(str::trim);
+        if words().any(|word| word == "*") {
+            return ThrottledReplicas::All;
+        }
+        let replicas = words().filter_map(|word| {
+            let (partition, broker) = word.split_once(':')?;
+            Some((partition.parse().ok()?, broker.parse().ok()?))
+        });
+        let mut replicas: Vec<(i32, i32)> = replicas.collect();
+        replicas.sort_unstable();
+        match replicas.is_empty() {
+            true => ThrottledReplicas::None,
+            false => ThrottledReplicas::These(replicas.into()),
+        }
+    }
+
+    /// The replica that a broker has of a partition is among them.
+    pub fn has(&self, partition: i32, broker: i32) -> bool {
+        match self {
+            ThrottledReplicas::None => false,
+            ThrottledReplicas::All => true,
+            ThrottledReplicas::These(replicas) => {
+                replicas.binary_search(&(partition, broker)).is_ok()
+            }
+        }
+    }
 }
 
 /// The configuration of one log. Times in milliseconds, sizes in bytes; -1 is Kafka's "no limit".
@@ -64,6 +107,10 @@ pub struct LogConfig {
     pub producer_id_expiration_ms: i64,
     /// `min.insync.replicas`
     pub min_in_sync_replicas: u32,
+    /// `leader.replication.throttled.replicas`
+    pub leader_throttled: ThrottledReplicas,
+    /// `follower.replication.throttled.replicas`
+    pub follower_throttled: ThrottledReplicas,
     /// `kafkalite.acks.fsync`: the high watermark follows the flushed offset, not the log end
     pub acks_fsync: bool,
     /// `kafkalite.produce.validation=header`: records are not walked
@@ -99,6 +146,8 @@ impl Default for LogConfig {
             compression: None,
             producer_id_expiration_ms: 24 * 3_600_000,
             min_in_sync_replicas: 1,
+            leader_throttled: ThrottledReplicas::None,
+            follower_throttled: ThrottledReplicas::None,
             acks_fsync: true,
             trust_records: false,
         }
@@ -225,6 +274,12 @@ impl LogConfig {
                 self.producer_id_expiration_ms = number(1, INT_MAX)?;
             }
             "min.insync.replicas" => self.min_in_sync_replicas = number(1, INT_MAX)? as u32,
+            "leader.replication.throttled.replicas" => {
+                self.leader_throttled = ThrottledReplicas::read(value);
+            }
+            "follower.replication.throttled.replicas" => {
+                self.follower_throttled = ThrottledReplicas::read(value);
+            }
             "kafkalite.acks.fsync" => {
                 self.acks_fsync = match value {
                     "group" => true,
@@ -377,6 +432,19 @@ mod tests {
             ("compression.gzip.level", "3"),
         ]);
         assert_eq!(plain.expect("good").compression, Some((Codec::None, None)));
+    }
+
+    #[test]
+    fn throttled_replicas_are_all_or_those_that_are_named_by_partition_and_broker() {
+        let throttled = |value: &str| {
+            let config = read(&[("leader.replication.throttled.replicas", value)]).expect("good");
+            [(0, 1), (0, 2), (7, 1), (10, 3)]
+                .map(|(partition, broker)| config.leader_throttled.has(partition, broker))
+        };
+        assert_eq!(throttled("*"), [true; 4]);
+        assert_eq!(throttled("10:3, 0:1,,1:2"), [true, false, false, true]);
+        assert_eq!(throttled(""), [false; 4]);
+        assert_eq!(throttled("none"), [false; 4]);
     }
 
     #[test]

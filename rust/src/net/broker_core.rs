@@ -57,6 +57,8 @@ impl BrokerCore {
         node.replication()
             .set_lag_ms_max(settings.replica_lag_ms_max);
         node.replication().set_rack_aware(settings.is_rack_aware);
+        node.replication()
+            .set_throttle_samples(settings.throttle_samples);
         let shared = Arc::new(Shared {
             context: Arc::new(RequestContext {
                 settings,
@@ -203,6 +205,7 @@ mod tests {
             auto_create_topics: false,
             is_rack_aware: false,
             replica_lag_ms_max: 30_000,
+            throttle_samples: (11, 1_000),
             intervals: Intervals::default(),
             cleaner: CleanerSettings::default(),
             replication: None,

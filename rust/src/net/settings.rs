@@ -35,6 +35,8 @@ pub struct Settings {
     pub is_rack_aware: bool,
     /// `replica.lag.time.max.ms`
     pub replica_lag_ms_max: i64,
+    /// `replication.quota.window.num`, and `replication.quota.window.size.seconds` in milliseconds.
+    pub throttle_samples: (usize, i64),
     /// How often the logs are looked after.
     pub intervals: Intervals,
     pub cleaner: CleanerSettings,

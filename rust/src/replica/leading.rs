@@ -65,6 +65,12 @@ impl Leading {
         state.is_some_and(|state| state.is_under_min_isr(min_in_sync_replicas))
     }
 
+    fn has_in_sync(&self, id: i32) -> bool {
+        let leader = self.0.lock();
+        let state = leader.as_ref().map(|leader| &leader.state);
+        state.is_some_and(|state| state.in_sync_replicas().contains(&id))
+    }
+
     pub fn is_maximal_under_min_isr(&self, min_in_sync_replicas: usize) -> bool {
         let leader = self.0.lock();
         let state = leader.as_ref().map(|leader| &leader.state);
@@ -183,6 +189,12 @@ impl Partition {
             is_under_min_isr: state.is_under_min_isr(min_in_sync_replicas),
             is_at_min_isr: state.is_at_min_isr(min_in_sync_replicas),
         })
+    }
+
+    /// A follower is in sync by the controller's word.
+    pub(super) fn has_in_sync(&self, follower_id: i32) -> bool {
+        let leading = self.leading.as_ref();
+        leading.is_some_and(|leading| leading.has_in_sync(follower_id))
     }
 
     /// A copy of what it knows of its followers, for those who look.

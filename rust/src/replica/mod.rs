@@ -20,6 +20,7 @@ mod leading;
 pub mod park;
 mod partition;
 pub mod replication;
+pub mod throttle;
 
 use std::sync::Arc;
 

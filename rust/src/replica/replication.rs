@@ -7,6 +7,7 @@ use crate::limits::REPLICA_LAG_MS_MAX;
 use crate::replica::brokers::CurrentBrokers;
 use crate::replica::isr_changes::IsrChanges;
 use crate::replica::park::Wake;
+use crate::replica::throttle::Throttle;
 
 pub struct Replication {
     pub node_id: i32,
@@ -15,6 +16,9 @@ pub struct Replication {
     /// How many times in-sync replicas of this node's leaders have become fewer, and more.
     pub isr_shrinks: AtomicU64,
     pub isr_expands: AtomicU64,
+    /// Of what this node's leaders send, and its followers fetch.
+    pub leader_throttle: Throttle,
+    pub follower_throttle: Throttle,
     lag_ms_max: AtomicI64,
     is_rack_aware: AtomicBool,
 }
@@ -27,6 +31,8 @@ impl Replication {
             isr_changes: IsrChanges::new(waker),
             isr_shrinks: AtomicU64::new(0),
             isr_expands: AtomicU64::new(0),
+            leader_throttle: Throttle::default(),
+            follower_throttle: Throttle::default(),
             lag_ms_max: AtomicI64::new(REPLICA_LAG_MS_MAX),
             is_rack_aware: AtomicBool::new(false),
         }
@@ -39,6 +45,13 @@ impl Replication {
 
     pub fn set_lag_ms_max(&self, lag_ms_max: i64) {
         self.lag_ms_max.store(lag_ms_max, Ordering::Relaxed);
+    }
+
+    /// How long what was sent and fetched is remembered: so many samples, each of so many milliseconds.
+    pub fn set_throttle_samples(&self, (samples_max, sample_ms): (usize, i64)) {
+        for throttle in [&self.leader_throttle, &self.follower_throttle] {
+            throttle.set_samples(samples_max, sample_ms);
+        }
     }
 
     /// Consumers are sent to a replica in their rack (`RackAwareReplicaSelector`).

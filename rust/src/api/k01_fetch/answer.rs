@@ -101,7 +101,7 @@ impl Fetch {
         let mut writer = self.begin(0, told.error_code, told.session_id);
         let mut chunks = Vec::new();
         let of_rest = rest.as_ref().map_or(0, |rest| rest.topics);
-        self.write_topics(&mut writer, answered, of_rest, image, &mut chunks);
+        self.write_topics(&mut writer, answered, of_rest, (image, now_ms), &mut chunks);
         put_rest(&mut writer, rest, &mut chunks);
         let at = (image, self.listener);
         write_node_endpoints(&mut writer, self.flexible, NODE_ENDPOINTS_TAG, &leaders, at);
@@ -125,7 +125,7 @@ impl Fetch {
         writer: &mut Writer,
         answered: Vec<(&FetchPartition, Part)>,
         further: usize,
-        image: &Image,
+        (image, now_ms): (&Image, u64),
         chunks: &mut Vec<Chunk>,
     ) {
         let topic_of = |asked: &FetchPartition| -> TopicKey { asked.member.key.0.clone() };
@@ -137,6 +137,7 @@ impl Fetch {
             }
         }
         writer.array_length(groups.len() + further, self.flexible);
+        let now_ms = i64::try_from(now_ms).unwrap_or(i64::MAX);
         let mut answered = answered.into_iter();
         for (topic, count) in groups {
             match &topic {
@@ -152,6 +153,9 @@ impl Fetch {
                 let range = part.range.filter(|range| !range.is_empty());
                 if let (Some(range), Some(partition)) = (range, &asked.partition) {
                     partition.log.traffic().note_fetched(range.length_bytes);
+                    if self.is_of_follower() {
+                        partition.note_sent(range.length_bytes, now_ms);
+                    }
                     chunks.push(Chunk::Bytes(std::mem::take(&mut writer.bytes)));
                     chunks.push(Chunk::File(range, partition.directory.clone()));
                 }

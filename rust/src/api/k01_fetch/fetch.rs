@@ -54,8 +54,9 @@ pub(super) struct Follower {
     pub(super) replica_id: i32,
     /// -1: it does not say.
     pub(super) broker_epoch: i64,
-    /// The time, of a clock that is not set back.
-    pub(super) received_ms: u64,
+    /// The times, of a clock that is not set back: when it came, and when the logs are looked at.
+    pub(super) received_ms: i64,
+    pub(super) now_ms: i64,
     /// So many of the partitions have been looked at once: of them the leader knows how far the follower is.
     pub(super) acknowledged: usize,
 }
@@ -102,6 +103,8 @@ pub(super) struct Part {
     pub(super) error_code: i16,
     /// In which the log was led when it was looked at.
     pub(super) leading_epoch: i32,
+    /// The follower is sent nothing of it for now.
+    pub(super) is_throttled: bool,
     pub(super) log_end_offset: i64,
     pub(super) high_watermark: i64,
     pub(super) last_stable_offset: i64,
@@ -119,6 +122,7 @@ impl Part {
         Part {
             error_code,
             leading_epoch: -1,
+            is_throttled: false,
             log_end_offset: -1,
             high_watermark: -1,
             last_stable_offset: -1,
@@ -254,8 +258,7 @@ impl Fetch {
             log_start_offset: wanted.log_start_offset,
             leader_end_offset: part.log_end_offset,
         };
-        let received_ms = i64::try_from(follower.received_ms).unwrap_or(i64::MAX);
-        let error_code = match partition.on_replica_fetch(&fetch, received_ms) {
+        let error_code = match partition.on_replica_fetch(&fetch, follower.received_ms) {
             Ok(()) => {
                 // What it has just said may have moved it.
                 part.high_watermark = partition.log.high_watermark();
@@ -325,6 +328,13 @@ impl Fetch {
                 return Ok(part);
             }
         }
+        if self.is_throttled(partition)
+            && (offsets.log_start_offset..=offsets.log_end_offset).contains(&wanted.fetch_offset)
+        {
+            part.is_throttled = true;
+            part.range = Some(FetchedRange::empty(wanted.fetch_offset));
+            return Ok(part);
+        }
         let room_bytes = self.content_bytes_max - looked.size_bytes - looked.aborted_bytes;
         let mut max_bytes = self.max_bytes.saturating_sub(looked.size_bytes);
         max_bytes = max_bytes.min(wanted.max_bytes).min(room_bytes);
@@ -340,6 +350,12 @@ impl Fetch {
             max_bytes = left_bytes.min(size_bytes.saturating_sub(1));
             min_one_batch = false;
         }
+    }
+
+    /// The follower that fetches is sent nothing of the partition for now.
+    fn is_throttled(&self, partition: &Partition) -> bool {
+        let follower = self.follower.as_ref();
+        follower.is_some_and(|follower| partition.holds_back(follower.replica_id, follower.now_ms))
     }
 
     /// Reads the records of a partition, and which of their transactions are aborted.
@@ -366,6 +382,13 @@ impl Fetch {
         };
         part.range = Some(range);
         Ok(())
+    }
+
+    /// The logs are looked at now, again or for the first time, by the clock by which the request was read.
+    pub fn note_time(&mut self, now_ms: u64) {
+        if let Some(follower) = &mut self.follower {
+            follower.now_ms = i64::try_from(now_ms).unwrap_or(i64::MAX);
+        }
     }
 
     /// The answer must not wait.
@@ -401,6 +424,8 @@ impl Fetch {
             let wait_for = match self.isolation {
                 ReadIsolation::LastStable => WaitFor::LastStable(part.last_stable_offset),
                 ReadIsolation::HighWatermark => WaitFor::HighWatermark(part.high_watermark),
+                // Whatever is appended there, it is not for now.
+                ReadIsolation::LogEnd if part.is_throttled => WaitFor::LogEnd(i64::MAX),
                 ReadIsolation::LogEnd => WaitFor::LogEnd(part.log_end_offset),
             };
             (partition, wait_for)

@@ -25,7 +25,8 @@
 //! A follower reads to the log end. Where it is refused nothing and has not diverged, its fetch says, when it is first looked at,
 //! that it has all below its fetch offset (`Partition::on_replica_fetch`): UNKNOWN_LEADER_EPOCH (NOT_LEADER_OR_FOLLOWER if it
 //! names no leader epoch) where it is not assigned a replica, as far as is known here; NOT_LEADER_OR_FOLLOWER for a
-//! broker epoch that has gone (KIP-903). Its fetch waits for the log end.
+//! broker epoch that has gone (KIP-903). Its fetch waits for the log end. A partition of which it is not in sync is empty while
+//! `leader.replication.throttled.rate` is exceeded, if it is throttled (KIP-73).
 //!
 //! A consumer of v11 or later reads from any replica, up to the high watermark that is known there. With
 //! `replica.selector.class` the leader names one in the consumer's rack that is in sync and has the offset, in place of
@@ -155,11 +156,15 @@ fn begin(
         context,
         partitions,
         readable,
-        follower: is_replica.then_some(Follower {
-            replica_id: request.replica_id,
-            broker_epoch: request.broker_epoch,
-            received_ms: now_ms,
-            acknowledged: 0,
+        follower: is_replica.then(|| {
+            let received_ms = i64::try_from(now_ms).unwrap_or(i64::MAX);
+            Follower {
+                replica_id: request.replica_id,
+                broker_epoch: request.broker_epoch,
+                received_ms,
+                now_ms: received_ms,
+                acknowledged: 0,
+            }
         }),
         rack: request.rack.clone(),
         is_parked: false,

@@ -55,7 +55,7 @@ impl Reactor {
 
     /// Has the logs looked at for a Fetch. `is_over`: it is answered with what there is.
     pub(super) fn look(&mut self, token: u64, slot: u64, is_over: bool) {
-        let parked = self.parked(token, slot);
+        let (parked, now_ms) = (self.parked(token, slot), self.now_ms);
         let waits_for_nothing = self.stop_deadline_ms.is_some()
             || self
                 .connections
@@ -68,9 +68,10 @@ impl Reactor {
                 is_over,
                 memory_bytes: state.memory_bytes(),
             };
-            let Slot::Fetch(fetch) = std::mem::replace(state, looking) else {
+            let Slot::Fetch(mut fetch) = std::mem::replace(state, looking) else {
                 return;
             };
+            fetch.note_time(now_ms);
             let look = FetchCall::new(parked, fetch, is_over);
             self.calls.push(StorageCall::Fetch(look));
         }

@@ -8,11 +8,13 @@ use std::sync::atomic::Ordering;
 
 use pyo3::prelude::*;
 
+use crate::clock::wall_ms;
 use crate::net::broker_core::BrokerCore;
 use crate::net::shared::Shared;
 use crate::node::Node;
 use crate::py::door::enter;
 use crate::replica::park::WaitFor;
+use crate::replica::throttle::Throttle;
 use crate::replica::{LeaderFacts, Role};
 
 /// The figures of one node, while it runs and after.
@@ -166,11 +168,27 @@ fn counts_of(shared: &Shared) -> HashMap<&'static str, i64> {
             "refused_connections",
             of(counts.refused_connections.load(Ordering::Relaxed)),
         ),
+        (
+            "replicated_bytes_per_second",
+            rate_of(&replication.follower_throttle, wall_ms()),
+        ),
+        (
+            "replicating_bytes_per_second",
+            rate_of(
+                &replication.leader_throttle,
+                i64::try_from(shared.monotonic_ms()).unwrap_or(i64::MAX),
+            ),
+        ),
         ("sent_bytes", of(counts.sent_bytes.load(Ordering::Relaxed))),
         ("storage_hand_overs", of(shared.storage.hand_overs())),
         ("under_min_isr_partitions", leading.under_min_isr),
         ("under_replicated_partitions", leading.under_replicated),
     ])
+}
+
+/// The bytes a second that go for throttled replicas, by the clock of those who count them.
+fn rate_of(throttle: &Throttle, now_ms: i64) -> i64 {
+    throttle.bytes_per_second(now_ms).round() as i64
 }
 
 /// The figures of the partitions that this node leads.

@@ -230,6 +230,14 @@ impl PyBrokerCore {
         })
     }
 
+    /// Bytes a second that go to throttled replicas, and come to them, from now on at most.
+    fn set_replication_throttles(&self, leader_rate: i64, follower_rate: i64) {
+        let replication = self.broker.node.replication();
+        let (leader, follower) = (&replication.leader_throttle, &replication.follower_throttle);
+        leader.set_bytes_per_second_max(leader_rate);
+        follower.set_bytes_per_second_max(follower_rate);
+    }
+
     /// The log directories that could not be taken, or have failed since.
     fn offline_log_dirs(&self) -> Vec<String> {
         let paths = self.broker.node.offline_log_dirs();

@@ -60,6 +60,14 @@ pub fn settings_of(given: &HashMap<String, i64>, cleaner: CleanerSettings) -> Re
             .get("replica.lag.time.max.ms")
             .copied()
             .unwrap_or(REPLICA_LAG_MS_MAX),
+        throttle_samples: (
+            count_or("replication.quota.window.num", 11),
+            1_000
+                * given
+                    .get("replication.quota.window.size.seconds")
+                    .copied()
+                    .unwrap_or(1),
+        ),
         intervals: Intervals {
             retention_check_ms: setting("log.retention.check.interval.ms")?,
             first_retention_check_ms: setting("log.initial.task.delay.ms")?,

@@ -4,6 +4,7 @@
 //! ```text
 //!            ┌─ due ── Delayed (an error; left out of the fetch session meanwhile)
 //!  assign ─► Fetching ── OFFSET_OUT_OF_RANGE ─► Searching: latest, then earliest offset of the leader ─► Fetching
+//!            ├─ throttle exceeded ─► Throttled, until it is not (`throttle.rs`)
 //!            └─ role over, log gone, directory offline, epoch fenced ─► Stopped, until it is assigned anew
 //! ```
 //!
@@ -12,6 +13,7 @@
 //! are looked at before a request, all of them once in `SWEEP_MS`: a thousand that are idle cost nothing.
 
 mod search;
+mod throttle;
 mod truncation;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +46,8 @@ enum State {
     Searching {
         timestamp: i64,
     },
+    /// Left out of the fetch session meanwhile.
+    Throttled,
     Stopped,
 }
 
@@ -92,6 +96,8 @@ pub struct FollowerSession {
     asked: Asked,
     order: u64,
     swept_ms: i64,
+    /// When the throttle is to be looked at again; `None`: it holds nothing back.
+    throttled_until_ms: Option<i64>,
 }
 
 impl FollowerSession {
@@ -109,6 +115,7 @@ impl FollowerSession {
             asked: Asked::Nothing,
             order: 0,
             swept_ms: i64::MIN,
+            throttled_until_ms: None,
         }
     }
 
@@ -155,13 +162,15 @@ impl FollowerSession {
     /// When there may be something to ask, milliseconds; `None`: when something is assigned. To be looked at after
     /// `next_request` had nothing.
     pub fn next_due_ms(&self) -> Option<i64> {
-        self.delayed.first().map(|(until_ms, _)| *until_ms)
+        let delayed_ms = self.delayed.first().map(|(until_ms, _)| *until_ms);
+        delayed_ms.into_iter().chain(self.throttled_until_ms).min()
     }
 
     /// The next request, in durable mode once all that was touched before is on disk. `None`: there is nothing to
     /// ask now.
     pub fn next_request(&mut self, now_ms: i64, tell: Tell<'_>) -> Option<Request> {
         self.wake_delayed(now_ms);
+        self.throttle(now_ms);
         if let Some(request) = self.next_search() {
             return Some(request);
         }
@@ -506,6 +515,9 @@ impl FollowerSession {
             }
         }
         let has_grown = !records.is_empty();
+        if has_grown {
+            partition.note_received(records.len() as u64, now_ms);
+        }
         partition.follow_high_watermark(fetched.high_watermark);
         let order = self.order;
         if let Some(followed) = self.followed.get_mut(&key) {
