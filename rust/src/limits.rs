@@ -502,4 +502,7 @@ pub const FOLLOWER_BUFFER_KEPT_BYTES: usize = 1 << 20;
 /// How long a fetcher without a partition waits for one before its thread ends, and how long a stop waits for
 /// the threads of all of them, whose connections it has shut.
 pub const FETCHER_LINGER: Duration = Duration::from_secs(10);
+/// Where a leader is silent for so much longer than a Fetch waits there, a fetcher that is to follow something else looks for it by
+/// another connection.
+pub const FETCHER_SILENCE: Duration = Duration::from_secs(1);
 pub const FETCHER_STOP_WAIT: Duration = Duration::from_secs(5);

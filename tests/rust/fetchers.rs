@@ -12,6 +12,7 @@ use kafkalite::log::config::LogConfig;
 use kafkalite::net::control::queue::ControlQueue;
 use kafkalite::net::replication::{Fetchers, ReplicationSettings};
 use kafkalite::replica::follower::FollowerSettings;
+use parking_lot::Mutex;
 
 use crate::follower::{Fetch, answer, led, part, settings};
 use crate::node::World;
@@ -28,16 +29,18 @@ struct Leader {
 }
 
 impl Leader {
-    /// One that takes connections one after the other.
+    /// Of several connections the first one that asks is answered first.
     fn start() -> Leader {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (asked, fetches) = channel();
         let (answers, told) = channel::<Vec<u8>>();
         let accepting = listener.try_clone().unwrap();
+        let told = Arc::new(Mutex::new(told));
         thread::spawn(move || {
             for socket in accepting.incoming() {
+                let (socket, asked, told) = (socket.unwrap(), asked.clone(), told.clone());
                 // It ends when the follower, or the test, does.
-                let _ = serve(socket.unwrap(), &asked, &told);
+                thread::spawn(move || drop(serve(socket, &asked, &told)));
             }
         });
         Leader {
@@ -59,7 +62,7 @@ impl Leader {
 fn serve(
     mut socket: TcpStream,
     asked: &Sender<(String, Fetch)>,
-    told: &Receiver<Vec<u8>>,
+    told: &Mutex<Receiver<Vec<u8>>>,
 ) -> std::io::Result<()> {
     loop {
         let mut size = [0; 4];
@@ -77,7 +80,7 @@ fn serve(
                 asked
                     .send((client_id, Fetch::read(&request[end + 1..])))
                     .unwrap();
-                let Ok(answer) = told.recv() else {
+                let Ok(answer) = told.lock().recv() else {
                     return Ok(());
                 };
                 [&[0][..], &answer].concat()
@@ -182,6 +185,21 @@ fn a_partition_that_this_node_leads_by_now_is_not_fetched() {
     let (_, fetch) = leader.next();
     assert_eq!(fetch.wanted.keys().copied().collect::<Vec<_>>(), [1]);
     assert_eq!((end_offset(&world, 0).0, end_offset(&world, 1).0), (0, 5));
+    fetchers.stop();
+    world.node.close(1);
+}
+
+/// What was assigned waited for the answer of a leader that was silent, `replica.socket.timeout.ms` long.
+#[test]
+fn a_connection_that_is_dead_does_not_keep_what_is_new_waiting() {
+    let leader = Leader::start();
+    let partitions: &[(i32, i32, &[i32])] = &[(LEADER, 4, &[1, 2]), (1, 4, &[1, 2])];
+    let (world, fetchers, _control) = follow(leader.port(), partitions);
+    assert_eq!(leader.next().1.wanted.len(), 1);
+    let began = Instant::now();
+    world.publish(&[(LEADER, 4, &[1, 2]), (LEADER, 5, &[1, 2])]);
+    assert_eq!(leader.next().1.wanted.len(), 2);
+    assert!(began.elapsed() < WAIT / 2);
     fetchers.stop();
     world.node.close(1);
 }

@@ -17,6 +17,24 @@ const API_VERSIONS_VERSION: i16 = 4;
 /// A host name and a port.
 pub type Address = (String, u16);
 
+/// How long an answer is waited for.
+pub struct Patience<'a> {
+    pub due: Instant,
+    /// After so long without a byte of it, and each time again, somebody is asked whether to wait on.
+    pub silence: Duration,
+    pub gives_up: &'a dyn Fn() -> bool,
+}
+
+impl Patience<'_> {
+    pub fn until(due: Instant) -> Patience<'static> {
+        Patience {
+            due,
+            silence: Duration::MAX,
+            gives_up: &|| false,
+        }
+    }
+}
+
 /// A connection that has told which keys it knows.
 pub struct Connection {
     address: Address,
@@ -75,7 +93,8 @@ impl Connection {
         body.no_tags(true);
         self.send((API_VERSIONS, API_VERSIONS_VERSION), &body.bytes, due)?;
         let mut answer = Vec::new();
-        let size = self.receive(due, &mut answer, OUTBOUND_ANSWER_BYTES_MAX)?;
+        let patience = Patience::until(due);
+        let size = self.receive(&patience, &mut answer, OUTBOUND_ANSWER_BYTES_MAX)?;
         self.ranges = read_ranges(&answer[..size]).map_err(|error| malformed(&error))?;
         Ok(())
     }
@@ -90,7 +109,7 @@ impl Connection {
         &mut self,
         (api_key, api_version): (i16, i16),
         body: &[u8],
-        due: Instant,
+        patience: &Patience<'_>,
         answer: &mut Vec<u8>,
         bytes_max: usize,
     ) -> IoResult<Range<usize>> {
@@ -98,8 +117,8 @@ impl Connection {
             let sentence = format!("it does not know key {api_key} in version {api_version}");
             return Err(IoError::new(ErrorKind::Unsupported, sentence));
         }
-        self.send((api_key, api_version), body, due)?;
-        let size = self.receive(due, answer, bytes_max)?;
+        self.send((api_key, api_version), body, patience.due)?;
+        let size = self.receive(patience, answer, bytes_max)?;
         let mut reader = Reader::new(&answer[..size]);
         // The header of an answer to ApiVersions has no tags in any version (KIP-511).
         let has_tags = api_key != API_VERSIONS;
@@ -131,12 +150,16 @@ impl Connection {
     }
 
     /// Receives the next frame, which must be the answer to what was sent last, and returns its size.
-    fn receive(&mut self, due: Instant, answer: &mut Vec<u8>, bytes_max: usize) -> IoResult<usize> {
+    fn receive(
+        &mut self,
+        patience: &Patience<'_>,
+        answer: &mut Vec<u8>,
+        bytes_max: usize,
+    ) -> IoResult<usize> {
+        let due = patience.due;
+        let size = self.receive_size(patience)?;
         // Set once: each read may take what was left at first, and the sum is looked at.
         self.socket.set_read_timeout(Some(left(due)?))?;
-        let mut size = [0; 4];
-        self.read_exact(&mut size, due)?;
-        let size = usize::try_from(i32::from_be_bytes(size)).unwrap_or(usize::MAX);
         if !(4..=bytes_max).contains(&size) {
             let sentence = format!("an answer of {size} bytes");
             return Err(IoError::new(ErrorKind::InvalidData, sentence));
@@ -160,11 +183,33 @@ impl Connection {
         Ok(size)
     }
 
+    /// Waits for an answer to begin, and receives its size.
+    fn receive_size(&mut self, patience: &Patience<'_>) -> IoResult<usize> {
+        let mut size = [0; 4];
+        let mut filled = 0;
+        while filled < size.len() {
+            let wait = left(patience.due)?.min(patience.silence);
+            self.socket.set_read_timeout(Some(wait))?;
+            match self.socket.read(&mut size[filled..]) {
+                Ok(0) => return Err(closed()),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if (patience.gives_up)() {
+                        return Err(silent());
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(usize::try_from(i32::from_be_bytes(size)).unwrap_or(usize::MAX))
+    }
+
     fn read_exact(&mut self, bytes: &mut [u8], due: Instant) -> IoResult<()> {
         let mut filled = 0;
         while filled < bytes.len() {
             match self.socket.read(&mut bytes[filled..]) {
-                Ok(0) => return Err(IoError::new(ErrorKind::UnexpectedEof, "it has closed")),
+                Ok(0) => return Err(closed()),
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(silent()),
@@ -183,6 +228,10 @@ fn left(due: Instant) -> IoResult<Duration> {
         true => Err(silent()),
         false => Ok(left),
     }
+}
+
+fn closed() -> IoError {
+    IoError::new(ErrorKind::UnexpectedEof, "it has closed")
 }
 
 fn silent() -> IoError {

@@ -22,7 +22,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, Result};
 use crate::limits::OUTBOUND_ANSWER_BYTES_MAX;
-use crate::net::connection::Connection;
+use crate::net::connection::{Connection, Patience};
 use crate::net::control::queue::ControlQueue;
 
 /// A request of a flexible version, and where it goes.
@@ -137,9 +137,9 @@ fn serve(calls: &Receiver<Call>, client_id: &str, shared: &Shared) {
         let answer = made.and_then(|mut made| {
             let (key, version) = (call.api_key, call.api_version);
             let mut answer = Vec::new();
-            let most = OUTBOUND_ANSWER_BYTES_MAX;
+            let (patience, most) = (Patience::until(due), OUTBOUND_ANSWER_BYTES_MAX);
             let behind_header =
-                made.exchange((key, version), &call.body, due, &mut answer, most)?;
+                made.exchange((key, version), &call.body, &patience, &mut answer, most)?;
             connection = Some(made);
             Ok(answer[behind_header].to_vec())
         });

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::inbox::{Change, Inbox};
+use super::inbox::Inbox;
 use crate::clock::wall_ms;
 use crate::limits::{
-    FETCHER_LINGER, FLUSH_RETRY, FOLLOWER_ANSWER_EXCESS_BYTES, FOLLOWER_BUFFER_KEPT_BYTES,
+    FETCHER_LINGER, FETCHER_SILENCE, FLUSH_RETRY, FOLLOWER_ANSWER_EXCESS_BYTES,
+    FOLLOWER_BUFFER_KEPT_BYTES,
 };
 use crate::log::directory::LogDirectory;
 use crate::log::log::Log;
-use crate::net::connection::{Address, Connection};
+use crate::net::connection::{Address, Connection, Patience};
 use crate::replica::Partition;
 use crate::replica::follower::{
     FETCH_VERSION_MAX, FETCH_VERSION_MIN, FollowerSession, FollowerSettings, LIST_OFFSETS_VERSION,
@@ -84,14 +85,14 @@ impl Fetcher {
     pub fn run(mut self) {
         let mut wait = Duration::ZERO;
         while let Some(changes) = self.inbox.take(wait) {
-            for change in changes {
+            for (key, change) in changes {
                 match change {
-                    Change::Assign(assignment) => {
+                    Some(assignment) => {
                         // Whatever it has from the leader before: the next one may count on it.
                         flush_now(&[&assignment.partition]);
                         self.session.assign(assignment);
                     }
-                    Change::Remove(key) => self.session.remove(key),
+                    None => self.session.remove(key),
                 }
             }
             if self.session.is_empty() && wait == FETCHER_LINGER {
@@ -163,8 +164,16 @@ impl Fetcher {
         };
         let asked = self.settings.follower.response_bytes_max;
         let bytes_max = usize::try_from(asked).unwrap_or(0) + FOLLOWER_ANSWER_EXCESS_BYTES;
+        let wait_ms = u64::try_from(self.settings.follower.max_wait_ms).unwrap_or(0);
+        let inbox = &self.inbox;
+        let patience = Patience {
+            due,
+            silence: Duration::from_millis(wait_ms) + FETCHER_SILENCE,
+            // A connection that is dead without a word would keep what is new waiting.
+            gives_up: &|| inbox.is_waiting(),
+        };
         let behind_header =
-            connection.exchange((key, version), body, due, &mut self.answer, bytes_max)?;
+            connection.exchange((key, version), body, &patience, &mut self.answer, bytes_max)?;
         let answer = &mut self.answer[behind_header];
         let touched = self.session.on_answer(answer, wall_ms(), &mut tell);
         let touched =

@@ -1,5 +1,6 @@
 //! Where a fetcher is told what to follow, by threads that must not wait for it.
 
+use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -8,21 +9,19 @@ use parking_lot::{Condvar, Mutex};
 use crate::replica::follower::Assignment;
 use crate::uuid::Uuid;
 
+/// The last change of each partition, by topic id and index; `None`: it is not followed any more. No more than there are
+/// partitions, however long the thread waits for a disk.
+pub(super) type ByPartition = BTreeMap<(Uuid, i32), Option<Assignment>>;
+
 /// The changes of what a fetcher follows, from its next request on.
 #[derive(Default)]
 struct Changes {
-    /// In the order in which they came.
-    changes: Vec<Change>,
+    changes: ByPartition,
     is_stopping: bool,
     /// Something has happened for which it may look again.
     is_woken: bool,
     /// That of the connection, so that a stop need not wait for an answer.
     socket: Option<TcpStream>,
-}
-
-pub(super) enum Change {
-    Assign(Assignment),
-    Remove((Uuid, i32)),
 }
 
 /// Where a fetcher is told what to follow. Never waits for its thread.
@@ -34,11 +33,12 @@ pub(super) struct Inbox {
 
 impl Inbox {
     pub fn assign(&self, assignment: Assignment) {
-        self.put(|changes| changes.changes.push(Change::Assign(assignment)));
+        let key = (assignment.topic_id, assignment.partition.index);
+        self.put(|changes| drop(changes.changes.insert(key, Some(assignment))));
     }
 
     pub fn remove(&self, key: (Uuid, i32)) {
-        self.put(|changes| changes.changes.push(Change::Remove(key)));
+        self.put(|changes| drop(changes.changes.insert(key, None)));
     }
 
     /// Has it look again, if it waits after a failure.
@@ -61,6 +61,12 @@ impl Inbox {
         self.changes.lock().changes.is_empty()
     }
 
+    /// Something else is to be followed than its thread knows, or nothing any more.
+    pub fn is_waiting(&self) -> bool {
+        let changes = self.changes.lock();
+        changes.is_stopping || !changes.changes.is_empty()
+    }
+
     fn put(&self, change: impl FnOnce(&mut Changes)) {
         let mut changes = self.changes.lock();
         change(&mut changes);
@@ -69,7 +75,7 @@ impl Inbox {
     }
 
     /// Takes what has come; waits for it at most `wait`. `None`: the fetcher is to end.
-    pub fn take(&self, wait: Duration) -> Option<Vec<Change>> {
+    pub fn take(&self, wait: Duration) -> Option<ByPartition> {
         let due = Instant::now() + wait;
         let mut changes = self.changes.lock();
         while !changes.is_woken && !changes.is_stopping {
