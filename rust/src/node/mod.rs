@@ -196,6 +196,9 @@ impl Node {
     /// Has followers of this node's leaders that are not caught up leave the in-sync replicas. To be called every half
     /// of `replica.lag.time.max.ms`; `now_ms` is of a clock that is not set back.
     pub fn sweep_in_sync_replicas(&self, now_ms: i64) {
+        if let Some(followers) = self.followers.get() {
+            followers.look_again();
+        }
         for topic in self.image().topics() {
             for replica in topic.replicas() {
                 replica.sweep(now_ms);

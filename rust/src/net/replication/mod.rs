@@ -12,7 +12,7 @@
 mod fetcher;
 mod inbox;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -40,6 +40,8 @@ struct Running {
     /// Where each partition is followed, by topic id and index.
     places: HashMap<(Uuid, i32), Place, RandomState>,
     threads: Vec<JoinHandle<()>>,
+    /// Those whose thread could not be started.
+    without_thread: BTreeSet<Place>,
     is_stopped: bool,
 }
 
@@ -117,8 +119,15 @@ impl Fetchers {
         }
         let inbox = Arc::new(Inbox::default());
         running.fetchers.insert(place, inbox.clone());
+        self.start_thread(running, place, &inbox);
+        inbox
+    }
+
+    /// Starts the thread of a fetcher; where that cannot be, it is tried again from time to time (`look_again`), and
+    /// what is to be followed waits in its inbox.
+    fn start_thread(&self, running: &mut Running, place: Place, inbox: &Arc<Inbox>) {
         let Some(fetchers) = self.this.upgrade() else {
-            return inbox;
+            return;
         };
         let around = Around {
             fetchers,
@@ -135,15 +144,19 @@ impl Fetchers {
             Ok(thread) => {
                 running.threads.retain(|each| !each.is_finished());
                 running.threads.push(thread);
+                running.without_thread.remove(&place);
             }
             Err(error) => {
-                // The next assignment tries again.
-                running.fetchers.remove(&place);
-                let sentence = format!("nothing is replicated from broker {}: {error}", place.0);
-                self.control.notice(sentence);
+                if running.without_thread.insert(place) {
+                    self.control.notice(format!(
+                        "what broker {} leads is not replicated until there is a thread for it, which is \
+                         tried again every half of replica.lag.time.max.ms: {error} (are there limits of \
+                         processes, such as ulimit -u or TasksMax?)",
+                        place.0
+                    ));
+                }
             }
         }
-        inbox
     }
 
     /// Takes a fetcher that has nothing to follow out of use. False: something has come meanwhile.
@@ -183,6 +196,17 @@ impl Followers for Fetchers {
                 inbox.remove(key);
             }
             self.inbox(&mut running, place).assign(assignment);
+        }
+    }
+
+    fn look_again(&self) {
+        let mut running = self.running.lock();
+        for place in running.without_thread.clone() {
+            if let Some(inbox) = running.fetchers.get(&place).cloned()
+                && !running.is_stopped
+            {
+                self.start_thread(&mut running, place, &inbox);
+            }
         }
     }
 

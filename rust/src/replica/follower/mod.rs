@@ -47,6 +47,9 @@ pub trait Followers: Send + Sync {
     /// id and index, follow nobody any more.
     fn assign(&self, assigned: Vec<Assignment>, removed: Vec<(Uuid, i32)>);
 
+    /// Starts what could not be started before. Called from time to time.
+    fn look_again(&self);
+
     /// Brokers, or their endpoints, may have changed.
     fn brokers_changed(&self);
 }
