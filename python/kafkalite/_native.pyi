@@ -410,6 +410,10 @@ class BrokerCore:
         """Bytes a second that go to throttled replicas, and come to them, from now on at most;
         2**63 - 1 is no bound."""
 
+    def begin_controlled_shutdown(self) -> None:
+        """The broker is about to stop: replicas that the controller takes out of the in-sync ones
+        from now on are fetched no more."""
+
     def offline_log_dirs(self) -> list[str]:
         """The log directories that could not be taken, or have failed since."""
 

@@ -204,6 +204,26 @@ fn a_connection_that_is_dead_does_not_keep_what_is_new_waiting() {
     world.node.close(1);
 }
 
+#[test]
+fn a_replica_that_leaves_the_in_sync_ones_of_a_stopping_node_is_fetched_no_more() {
+    let leader = Leader::start();
+    let partitions: &[(i32, i32, &[i32])] = &[(LEADER, 4, &[1, 2]), (LEADER, 4, &[1, 2])];
+    let (world, fetchers, _control) = follow(leader.port(), partitions);
+    assert_eq!(leader.next().1.wanted.len(), 2);
+    world.publish_in_sync(partitions, &[&[2], &[1, 2]]);
+    leader.answers.send(answer(0, SESSION, &[])).unwrap();
+    // While it does not stop, it comes back.
+    assert_eq!(leader.next().1.wanted.len(), 0);
+    world.node.begin_controlled_shutdown();
+    world.publish_in_sync(partitions, &[&[2], &[1, 2]]);
+    let both = [part(0, 0, led(0, 5, 4)), part(1, 0, led(0, 5, 4))];
+    leader.answers.send(answer(0, SESSION, &both)).unwrap();
+    let (_, fetch) = leader.next();
+    assert_eq!(fetch.wanted.keys().copied().collect::<Vec<_>>(), [1]);
+    fetchers.stop();
+    world.node.close(1);
+}
+
 /// A stop would wait for the answer of a leader that is silent, half a minute.
 #[test]
 fn a_stop_does_not_wait_for_a_leader() {

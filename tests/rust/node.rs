@@ -136,6 +136,18 @@ impl World {
         gone.iter().map(|(_, replicas)| replicas.len()).sum()
     }
 
+    /// As `publish`, each partition with these in-sync replicas.
+    pub fn publish_in_sync(&self, partitions: &[(i32, i32, &[i32])], in_sync: &[&[i32]]) {
+        let partition_epoch = self.partition_epoch.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut plan = plan(partitions, self.directory_id, partition_epoch);
+        for (partition, in_sync) in plan.partitions.iter_mut().zip(in_sync) {
+            partition.in_sync_replicas = (*in_sync).into();
+        }
+        let (deleted, changed) = (&[], &[plan]);
+        let delta = MetadataDelta { deleted, changed };
+        self.node.publish(delta).unwrap();
+    }
+
     fn delete(&self) -> usize {
         let deleted = &["t".to_owned()];
         let changed = &[];

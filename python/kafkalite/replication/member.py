@@ -317,6 +317,8 @@ class Member:
     def begin_leaving(self) -> None:
         """As `leave`, on the control thread."""
         self.lifecycle.begin_stop()
+        if self._core is not None:
+            self._core.begin_controlled_shutdown()
         self._beat_soon()
 
     def stop(self, _core: _native.BrokerCore) -> None:

@@ -12,6 +12,7 @@ mod house;
 mod publish;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
@@ -63,6 +64,8 @@ pub struct Node {
     waker: Arc<dyn Wake>,
     /// Who has this node's replicas follow their leaders.
     followers: OnceLock<Arc<dyn Followers>>,
+    /// It is about to stop, and its leaders are moved elsewhere.
+    in_controlled_shutdown: AtomicBool,
     /// The parts that its replicas need to lead others.
     replication: Arc<Replication>,
 }
@@ -100,6 +103,7 @@ impl Node {
             replication: Arc::new(Replication::new(options.node_id, waker.clone())),
             waker,
             followers: OnceLock::new(),
+            in_controlled_shutdown: AtomicBool::new(false),
         };
         for (directory, wanted) in node.missing_logs(topics) {
             lost.extend(
@@ -219,6 +223,12 @@ impl Node {
         if let Some(replica) = topic.and_then(|topic| topic.replica(partition)) {
             replica.on_isr_answer(number, answer);
         }
+    }
+
+    /// From now on a replica of this node that the controller takes out of the in-sync ones is fetched no more: what it
+    /// gets would bring it back, and be missed there once the node has stopped (`ReplicaManager.beginControlledShutdown`).
+    pub fn begin_controlled_shutdown(&self) {
+        self.in_controlled_shutdown.store(true, Ordering::Relaxed);
     }
 
     /// Replaces the brokers that are alive.

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::Node;
 use crate::error::{Error, Result};
@@ -83,7 +84,13 @@ impl Node {
             transfer_waiters(topic, older, &mut gone);
         }
         if let Some(followers) = self.followers.get() {
-            let mut following = Following::default();
+            let mut following = Following {
+                leaves: self
+                    .in_controlled_shutdown
+                    .load(Ordering::Relaxed)
+                    .then_some(self.node_id),
+                ..Following::default()
+            };
             for topic in &deleted {
                 following.remove_all(topic);
             }
@@ -212,6 +219,8 @@ impl Node {
 /// Whom this node's replicas follow from now on.
 #[derive(Default)]
 struct Following {
+    /// This node, if it is about to stop.
+    leaves: Option<i32>,
     assigned: Vec<Assignment>,
     removed: Vec<(Uuid, i32)>,
 }
@@ -234,6 +243,12 @@ impl Following {
                 }
                 continue;
             };
+            if self.leaves.is_some_and(|id| {
+                replica.role == Role::Follower && !registration.in_sync_replicas.contains(&id)
+            }) {
+                self.removed.push((topic.id, index));
+                continue;
+            }
             if before.is_some_and(|before| Arc::ptr_eq(before, replica)) {
                 continue;
             }

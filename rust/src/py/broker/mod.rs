@@ -238,6 +238,11 @@ impl PyBrokerCore {
         follower.set_bytes_per_second_max(follower_rate);
     }
 
+    /// Replicas that leave the in-sync ones from now on are fetched no more.
+    fn begin_controlled_shutdown(&self) {
+        self.broker.node.begin_controlled_shutdown();
+    }
+
     /// The log directories that could not be taken, or have failed since.
     fn offline_log_dirs(&self) -> Vec<String> {
         let paths = self.broker.node.offline_log_dirs();
