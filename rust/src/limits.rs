@@ -488,6 +488,11 @@ const _: () = {
     assert!(VALUE_QUOTED_BYTES_MAX < TOPIC_NAME_BYTES_MAX);
 };
 
+/// After so many answers without news, each in less than that share of the time for which a Fetch waits, a leader is left alone
+/// for a while (`replica.fetch.backoff.ms`).
+pub const FOLLOWER_HASTY_ANSWERS_MAX: u32 = 10;
+pub const FOLLOWER_HASTY_SHARE: i64 = 4;
+
 /// How often a follower looks at all its partitions, milliseconds: between two looks at those alone that an
 /// answer has named. What it finds is that retention has moved a log start.
 pub const FOLLOWER_SWEEP_MS: i64 = 500;

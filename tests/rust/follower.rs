@@ -686,6 +686,34 @@ fn a_throttled_partition_that_is_behind_leaves_the_session_until_the_rate_is_dow
     assert!(one.told.is_empty(), "{:?}", one.told);
 }
 
+/// A leader that answered at once with nothing, as one that stops does, was asked as fast as both could.
+#[test]
+fn a_leader_that_does_not_wait_for_records_is_asked_less_often() {
+    let mut one = Following::new(1, 4);
+    let mut asked = 0;
+    while one.next().is_some() {
+        asked += 1;
+        assert!(asked < 100, "it is asked on and on");
+        one.take(answer(0, SESSION, &[])).unwrap();
+        one.now_ms += 1;
+    }
+    assert_eq!(asked, 10);
+    assert_eq!(one.session.next_due_ms(), Some(one.now_ms - 1 + BACKOFF_MS));
+    assert_eq!(one.told.len(), 1, "{:?}", one.told);
+    one.now_ms += BACKOFF_MS;
+    one.fetch();
+    // It still does not wait: that is no news.
+    one.take(answer(0, SESSION, &[])).unwrap();
+    assert!(one.next().is_none());
+    assert_eq!(one.told.len(), 1, "{:?}", one.told);
+    one.now_ms += BACKOFF_MS;
+    one.turn(&[part(0, 0, led(0, 1, 4))]);
+    one.fetch();
+    one.now_ms += 500;
+    one.take(answer(0, SESSION, &[])).unwrap();
+    assert!(one.next().is_some(), "it has waited");
+}
+
 #[test]
 fn a_rate_that_is_taken_away_holds_nothing_back() {
     let mut one = Following::new(1, 4);

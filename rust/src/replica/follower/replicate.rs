@@ -114,6 +114,11 @@ impl Partition {
         self.log.set_replicated_offset_in(self.role_number, told);
     }
 
+    /// As the leader has told it last; -1: it has not.
+    pub(super) fn leader_high_watermark(&self) -> i64 {
+        self.leader_high_watermark.load(Ordering::Relaxed)
+    }
+
     /// How many offsets of what the leader has committed are not in the log (Kafka's `FetcherLagMetrics`). `None`:
     /// this replica does not follow, or its leader has not said yet.
     pub fn lag(&self) -> Option<i64> {

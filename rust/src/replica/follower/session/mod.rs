@@ -12,6 +12,7 @@
 //! only if the log still ends where it was fetched from. Only partitions of which something else is to be said
 //! are looked at before a request, all of them once in `SWEEP_MS`: a thousand that are idle cost nothing.
 
+mod fetched;
 mod search;
 mod throttle;
 mod truncation;
@@ -20,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Assignment;
-use super::answer::{FetchAnswer, FetchedPartition, read_list_offsets};
+use super::answer::{FetchAnswer, read_list_offsets};
 use super::request::{self, FollowerSettings, Key, Position, Request};
 use crate::error::{Error, Result};
 use crate::limits::FOLLOWER_SWEEP_MS;
@@ -98,6 +99,12 @@ pub struct FollowerSession {
     swept_ms: i64,
     /// When the throttle is to be looked at again; `None`: it holds nothing back.
     throttled_until_ms: Option<i64>,
+    /// When the request that is under way was made.
+    asked_ms: i64,
+    /// So many answers without news have come at once, one after the other.
+    hasty_answers: u32,
+    /// Until when a leader that answers so is not asked.
+    rests_until_ms: Option<i64>,
 }
 
 impl FollowerSession {
@@ -116,6 +123,9 @@ impl FollowerSession {
             order: 0,
             swept_ms: i64::MIN,
             throttled_until_ms: None,
+            asked_ms: i64::MIN,
+            hasty_answers: 0,
+            rests_until_ms: None,
         }
     }
 
@@ -163,7 +173,9 @@ impl FollowerSession {
     /// `next_request` had nothing.
     pub fn next_due_ms(&self) -> Option<i64> {
         let delayed_ms = self.delayed.first().map(|(until_ms, _)| *until_ms);
-        delayed_ms.into_iter().chain(self.throttled_until_ms).min()
+        let others_ms = self.throttled_until_ms.into_iter().chain(delayed_ms).min();
+        // Nothing is asked before.
+        others_ms.max(self.rests_until_ms)
     }
 
     /// The next request, in durable mode once all that was touched before is on disk. `None`: there is nothing to
@@ -171,6 +183,10 @@ impl FollowerSession {
     pub fn next_request(&mut self, now_ms: i64, tell: Tell<'_>) -> Option<Request> {
         self.wake_delayed(now_ms);
         self.throttle(now_ms);
+        self.asked_ms = now_ms;
+        if self.rests(now_ms) {
+            return None;
+        }
         if let Some(request) = self.next_search() {
             return Some(request);
         }
@@ -237,6 +253,15 @@ impl FollowerSession {
     pub fn on_failure(&mut self) {
         self.asked = Asked::Nothing;
         self.forget_session();
+    }
+
+    /// The leader is not to be asked yet.
+    fn rests(&mut self, now_ms: i64) -> bool {
+        let latest_ms = now_ms.saturating_add(self.settings.backoff_ms);
+        // Or the clock was put back.
+        let is_so = |until_ms: &i64| (now_ms..=latest_ms).contains(until_ms) && *until_ms > now_ms;
+        self.rests_until_ms = self.rests_until_ms.filter(is_so);
+        self.rests_until_ms.is_some()
     }
 
     // --- what to ask ------------------------------------------------------------------------------
@@ -405,170 +430,6 @@ impl FollowerSession {
         self.tell_once(key, error.to_string(), tell);
         self.delay(key, now_ms);
     }
-
-    // --- answers to Fetch -------------------------------------------------------------------------
-
-    fn on_fetched(
-        &mut self,
-        read: &FetchAnswer,
-        answer: &mut [u8],
-        now_ms: i64,
-        tell: Tell<'_>,
-    ) -> Result<Vec<Arc<Partition>>> {
-        if !self.take_session(read)? {
-            return Ok(Vec::new());
-        }
-        let mut touched = Vec::new();
-        for fetched in &read.partitions {
-            let key = (fetched.topic_id, fetched.index);
-            // Else it was never asked for, or is assigned anew.
-            let asked = self.followed.get(&key);
-            if let Some((partition, position)) =
-                asked.and_then(|each| Some((each.partition.clone(), each.sent?)))
-            {
-                let records = &mut answer[fetched.records.clone()];
-                if self.take(key, &partition, position, fetched, records, now_ms, tell) {
-                    touched.push(partition);
-                }
-            }
-        }
-        Ok(touched)
-    }
-
-    /// The session goes on, or a full Fetch comes next. False: the answer has nothing else to say.
-    /// Errors: `MalformedRequest` for an answer after which the leader is not to be asked again at once.
-    fn take_session(&mut self, answer: &FetchAnswer) -> Result<bool> {
-        let is_full = self.session_epoch == 0;
-        if answer.error_code != NONE {
-            if is_full || !is_of_session(answer.error_code) {
-                let sentence = format!("it answers error {}", answer.error_code);
-                return Err(Error::MalformedRequest(sentence));
-            }
-            // By its id the next Fetch closes a session that may still be there.
-            self.forget_session();
-            return Ok(false);
-        }
-        if !is_full && answer.session_id != self.session_id {
-            // The leader has closed it.
-            self.session_id = answer.session_id;
-            self.forget_session();
-            return Ok(false);
-        }
-        self.session_id = answer.session_id;
-        if answer.session_id == 0 {
-            // The leader keeps none.
-            self.session_epoch = 0;
-            let keys: Vec<Key> = self.followed.keys().copied().collect();
-            keys.into_iter().for_each(|key| self.mark(key));
-        } else {
-            self.session_epoch = self.session_epoch.checked_add(1).unwrap_or(1);
-        }
-        Ok(true)
-    }
-
-    /// Takes what an answer says of a partition. Returns whether its log may have something to flush.
-    #[expect(clippy::too_many_arguments, reason = "one partition of one answer")]
-    fn take(
-        &mut self,
-        key: Key,
-        partition: &Arc<Partition>,
-        position: Position,
-        fetched: &FetchedPartition,
-        records: &mut [u8],
-        now_ms: i64,
-        tell: Tell<'_>,
-    ) -> bool {
-        if !partition.is_following() || position.leader_epoch != partition.leader_epoch {
-            self.stop(key);
-            return false;
-        }
-        if fetched.error_code != NONE {
-            self.refused(key, fetched.error_code, now_ms, tell);
-            return false;
-        }
-        if partition.log.offsets().log_end_offset != position.fetch_offset {
-            // The answer is to a question of before.
-            self.go_on(key);
-            return false;
-        }
-        let done = match fetched.diverging {
-            // Before anything else of the answer, whose high watermark is that of another log (KAFKA-14704).
-            Some(end) => self.part(partition, end, now_ms, tell),
-            None => append(partition, position, records, now_ms),
-        };
-        match done {
-            Ok(Progress::None) if fetched.diverging.is_none() && records.is_empty() => {}
-            Ok(Progress::None) => {
-                let trouble = "its answer holds nothing that could be taken".to_owned();
-                self.tell_once(key, trouble, tell);
-                self.delay(key, now_ms);
-                return false;
-            }
-            Ok(Progress::Cut) => {
-                self.go_on(key);
-                return true;
-            }
-            Ok(Progress::Grown) => self.order += 1,
-            Err(error) => {
-                self.on_trouble(key, &error, now_ms, tell);
-                return false;
-            }
-        }
-        let has_grown = !records.is_empty();
-        if has_grown {
-            partition.note_received(records.len() as u64, now_ms);
-        }
-        partition.follow_high_watermark(fetched.high_watermark);
-        let order = self.order;
-        if let Some(followed) = self.followed.get_mut(&key) {
-            followed.told.clear();
-            followed.leader_start = fetched.log_start_offset;
-            if has_grown {
-                followed.order = order;
-            }
-        }
-        self.mark(key);
-        has_grown
-    }
-
-    /// The leader has refused the partition.
-    fn refused(&mut self, key: Key, error_code: i16, now_ms: i64, tell: Tell<'_>) {
-        match error_code {
-            OFFSET_OUT_OF_RANGE => self.search_ends(key),
-            // There is a later epoch, which the metadata will tell.
-            FENCED_LEADER_EPOCH => self.stop(key),
-            _ => {
-                if !is_passing(error_code) {
-                    self.tell_once(key, format!("it answers error {error_code}"), tell);
-                }
-                self.delay(key, now_ms);
-            }
-        }
-    }
-}
-
-/// The effect of an answer on a log.
-enum Progress {
-    None,
-    Grown,
-    Cut,
-}
-
-fn append(
-    partition: &Partition,
-    position: Position,
-    records: &mut [u8],
-    now_ms: i64,
-) -> Result<Progress> {
-    if records.is_empty() {
-        return Ok(Progress::None);
-    }
-    let (leader_epoch, fetch_offset) = (position.leader_epoch, position.fetch_offset);
-    let end = partition.append_as_follower(records, leader_epoch, fetch_offset, now_ms)?;
-    Ok(match end > fetch_offset {
-        true => Progress::Grown,
-        false => Progress::None,
-    })
 }
 
 fn position_of(partition: &Partition) -> Position {
@@ -580,15 +441,4 @@ fn position_of(partition: &Partition) -> Position {
         last_fetched_epoch: partition.log.latest_epoch().unwrap_or(NO_EPOCH),
         log_start_offset: offsets.log_start_offset,
     }
-}
-
-/// FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
-fn is_of_session(error_code: i16) -> bool {
-    matches!(error_code, 70 | 71 | 106)
-}
-
-/// An error that comes and goes while metadata is on its way: UNKNOWN_TOPIC_OR_PARTITION,
-/// NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID.
-fn is_passing(error_code: i16) -> bool {
-    matches!(error_code, 3 | 6 | 75 | 100 | 103)
 }

@@ -1,6 +1,7 @@
 //! Cuts a follower's log where it parts from the leader's, and has the log say so before records go that were committed.
 
-use super::{FollowerSession, Progress, Tell};
+use super::fetched::Progress;
+use super::{FollowerSession, Tell};
 use crate::error::{Error, Result};
 use crate::replica::Partition;
 
