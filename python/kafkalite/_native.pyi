@@ -894,6 +894,11 @@ class Log:
     def is_offline(self) -> bool:
         """The log directory has failed: no record is taken any more."""
     @property
+    def is_settled(self) -> bool:
+        """Nothing is being appended, as by a role of before."""
+    def settle(self) -> None:
+        """Waits until nothing is: an append that is under way ends as it began."""
+    @property
     def offsets(self) -> LogOffsets: ...
     def append(
         self,

@@ -49,7 +49,7 @@ class Leading:
 
     def __init__(self, *partitions: PartitionImage) -> None:
         offsets = SimpleNamespace(log_start_offset=0, log_end_offset=0)
-        log = SimpleNamespace(offsets=offsets, directory="d")
+        log = SimpleNamespace(offsets=offsets, directory="d", is_settled=True)
         find = lambda _name, _index: log  # noqa: E731 - a replica has a log, leading or not
         self.host = SimpleNamespace(
             image=Image(),

@@ -44,6 +44,7 @@ class MemoryLog:
         self.high_watermark = 0
         self.reads = 0
         self.is_offline = False
+        self.is_settled = True
         self.directory = "one"
 
     @property

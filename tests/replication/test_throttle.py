@@ -71,7 +71,12 @@ class Pair(NamedTuple):
     def set_rates(self) -> list[str]:
         """The keys by which replication is throttled, of the brokers."""
         found = [self.admin.describe_configs(BROKER, str(each)) for each in (KAFKA, OURS)]
-        return [e.name for each in found for e in each if e.name.startswith(LIMITS) and e.source == SET_HERE]
+        return [
+            e.name
+            for each in found
+            for e in each
+            if e.name.startswith(LIMITS) and e.source == SET_HERE
+        ]
 
 
 @pytest.fixture(scope="module")

@@ -206,6 +206,7 @@ class ModelLog:
         self.partition = partition
         self.directory = "one"
         self.is_offline = False
+        self.is_settled = True
         self.batches: list[Batch] = []
         self.flushed_offset = 0
         self.producers: dict[int, Producer] = {}

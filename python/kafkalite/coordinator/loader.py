@@ -47,6 +47,8 @@ class Loader:
         self._log = log
         self._serde = serde
         self._machine = machine
+        self._is_settled = log.is_settled
+        """What was being appended when loading began is in the log, or will never be."""
         self._next_offset = log.offsets.log_start_offset
         self._read: list[_native.RecordBatch] = []
         """Batches that have been read and not been taken yet, the last first."""
@@ -56,12 +58,16 @@ class Loader:
 
     @property
     def has_to_read(self) -> bool:
-        """All that has been read is taken, and there is more."""
-        is_behind = self._next_offset < self._log.offsets.log_end_offset
+        """All that has been read is taken, and there is more, or may be."""
+        is_behind = self._next_offset < self._log.offsets.log_end_offset or not self._is_settled
         return is_behind and self._settling is None and not self._read
 
     def read(self) -> None:
         """Reads the next piece, which takes as long as the disk does. Raises KafkaliteError."""
+        if not self._is_settled:
+            # Of the leader before, whom this broker has followed until now.
+            self._log.settle()
+            self._is_settled = True
         batches = _native.read_batches(self._log.read(self._next_offset, PIECE_BYTES))
         if not batches:
             # The cleaner has taken whatever was there up to the end.

@@ -159,8 +159,9 @@ class Shard(Generic[M]):
         if log is None:
             self.state = FAILED
             return None
-        loading = Loading(self, self._host, log, Loader(log, self._serde, self.machine))
-        if log.offsets.log_end_offset == log.offsets.log_start_offset:
+        loader = Loader(log, self._serde, self.machine)
+        loading = Loading(self, self._host, log, loader)
+        if not loader.has_to_read:
             loading.end()
             return None
         return loading

@@ -334,6 +334,17 @@ impl Log {
         }
     }
 
+    /// Nothing is being appended. An append that began in a role before this one may still be under way
+    /// otherwise, and end as it began.
+    pub fn is_settled(&self) -> bool {
+        self.appender.try_lock().is_some()
+    }
+
+    /// Waits until `is_settled` has been so once.
+    pub fn settle(&self) {
+        drop(self.lock_appender());
+    }
+
     /// A copy of the producer state, for DescribeProducers and tests.
     pub fn producers(&self) -> ProducerState {
         self.lock_appender().producers.clone()

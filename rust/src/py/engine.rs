@@ -356,6 +356,18 @@ impl Log {
     }
 
     #[getter]
+    fn is_settled(&self) -> bool {
+        self.inner.is_settled()
+    }
+
+    fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        enter(py, || {
+            self.inner.settle();
+            Ok(())
+        })
+    }
+
+    #[getter]
     fn offsets(&self) -> LogOffsets {
         let offsets = self.inner.offsets();
         LogOffsets {
