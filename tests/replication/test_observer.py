@@ -141,7 +141,7 @@ def snapshot_answer(quorum: Controllers, address: tuple[str, int], request: Any)
     if wanted != quorum.snapshot[:2]:
         return kind(error_code=-1)
     content = quorum.snapshot[2]
-    chunk = content[asked.position :][:100]
+    chunk = content[asked.position :][: max(100, len(content) // 10)]
     part = kind.TopicSnapshot.PartitionSnapshot(
         index=0,
         size=len(content),
@@ -324,6 +324,33 @@ def test_records_that_do_not_follow_are_refused() -> None:
         told.responses[0].partitions[0].records = builder.finish()
 
     refused(change)
+
+
+def test_a_large_snapshot_is_added_up_some_records_at_a_time() -> None:
+    """It was replayed in one turn of the control thread, and heartbeats waited for that."""
+    scene = Scene()
+    count = 3 * ADDED_AT_ONCE
+    written = [
+        messages.ConfigRecord(resource_type=4, resource_name=f"t-{each}", name="k", value="v")
+        for each in range(count)
+    ]
+    scene.quorum.append(0)
+    scene.quorum.commit(1)
+    content = b"".join(snapshot_batches(written, QuorumRecords(), scene.quorum.committed(1), 0))
+    scene.quorum.snapshot = 1, 1, content
+    observer = scene.observer
+    while not observer.has_more:
+        scene.ask()
+    steps = 0
+    while observer.has_more:
+        assert (observer.snapshots_loaded, observer.committed_end) == (0, 0)
+        observer.add_up()
+        steps += 1
+    assert steps >= count // ADDED_AT_ONCE - 1
+    assert (observer.snapshots_loaded, observer.committed_end) == (1, 1)
+    replay = observer.replay
+    image = replay.fold.take_delta(replay.epoch, replay.offset, replay.timestamp).image
+    assert len(image.configs) == count
 
 
 def test_a_snapshot_that_has_no_end_is_refused() -> None:

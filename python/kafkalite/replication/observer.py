@@ -16,6 +16,7 @@ only those below the high watermark are added up.
 Kafka: `KafkaRaftClient`, as observer (KIP-595, KIP-630).
 """
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -71,6 +72,32 @@ class _Download(NamedTuple):
     content: bytearray
 
 
+class _Snapshot:
+    """A snapshot that has come, as far as it is added up."""
+
+    def __init__(self, download: _Download) -> None:
+        """Raises CorruptFileError."""
+        self.download = download
+        self.replay = Replay()
+        self.left = deque(_native.read_batches(bytes(download.content)))
+        """Batches of which not all is added up."""
+        self._added = 0
+        """The records of the first of them that are."""
+
+    def add_up(self) -> None:
+        """Adds up some records. Raises CorruptFileError."""
+        room = ADDED_AT_ONCE
+        while room > 0 and self.left:
+            batch, start = self.left[0], self._added
+            count = len(batch.records)
+            self._added = min(count, start + room)
+            self.replay.add_some(batch, start, self._added, of_snapshot=True)
+            room -= max(1, self._added - start)
+            if self._added == count:
+                self.left.popleft()
+                self._added = 0
+
+
 class Copy(Protocol):
     """The log as it is kept on disk (`kafkalite.replication.local_copy.LocalCopy`)."""
 
@@ -116,6 +143,7 @@ class Observer:
         self._copy = copy
         self._directory_id = directory_id
         self._download: _Download | None = None
+        self._snapshot: _Snapshot | None = None
 
     @property
     def is_caught_up(self) -> bool:
@@ -272,14 +300,18 @@ class Observer:
             return ELECTION_RETRY_MS
         download.content.extend(partition.unaligned_records)
         if len(download.content) >= partition.size:
-            self._load(download)
+            self._download = None
+            self._snapshot = _Snapshot(download)
+            self.add_up()
         return 0
 
-    def _load(self, download: _Download) -> None:
-        self._download = None
-        replay = Replay()
-        for batch in _native.read_batches(bytes(download.content)):
-            replay.add(batch, of_snapshot=True)
+    def _load_some(self, snapshot: _Snapshot) -> None:
+        """Goes on with a snapshot, which counts once all of it is added up."""
+        snapshot.add_up()
+        if snapshot.left:
+            return
+        self._snapshot = None
+        download, replay = snapshot.download, snapshot.replay
         if not replay.is_whole:
             raise CorruptFileError("a snapshot of the controllers has no end")
         replay.offset, replay.epoch = download.end_offset - 1, download.epoch
@@ -307,12 +339,15 @@ class Observer:
     @property
     def has_more(self) -> bool:
         """Records are committed that `add_up` has still to add up; what is added up may end within
-        a batch, and is not to come into force."""
-        return bool(self._pending) and self._pending[0].last_offset < self.high_watermark
+        a batch, and is not to come into force. Nothing is to be asked meanwhile."""
+        return self._snapshot is not None or bool(self._pending) and self._pending[0].last_offset < self.high_watermark
 
     def add_up(self) -> None:
         """Adds up committed records, some thousands at most, so that a large change of the metadata
         holds up nobody: `has_more` says whether to call it again. Raises CorruptFileError."""
+        if self._snapshot is not None:
+            self._load_some(self._snapshot)
+            return
         left = ADDED_AT_ONCE
         while left > 0 and self.has_more:
             batch, start = self._pending[0], self._added
