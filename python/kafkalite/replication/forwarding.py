@@ -20,8 +20,10 @@ from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.protocol import codes, messages
+from kafkalite.protocol.error_codes import error_code
 from kafkalite.replication.observer import Address
 from kafkalite.replication.refused import refused
+from kafkalite.replication.repeated import Repeated
 from kafkalite.tasks import Future
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class RemoteEngine:
     def __init__(self, member: "Member") -> None:
         self._member = member
         self._context: Context | None = None
+        self._repeated: Repeated | None = None
         self._producer_ids = iter(range(0))
         self._versions_of: Address | None = None
         """The controller whose versions are known."""
@@ -84,21 +87,35 @@ class RemoteEngine:
         try:
             answer = await self._ask(context, envelope, 0)
         except KafkaliteError as error:
-            context.log.warning(f"key {request.api_key} of {request.peer} not forwarded: {error}")
+            self._tell(
+                context,
+                ("silent", request.api_key),
+                f"key {request.api_key} of {request.peer} is answered by no controller, and is "
+                f"refused with REQUEST_TIMED_OUT: {error}",
+            )
             self._refuse(context, request, kind, codes.REQUEST_TIMED_OUT, str(error))
             return
         code = answer.error_code
         if not code and answer.response_data is not None:
             context.core.requests.respond_forwarded(request, answer.response_data)
             return
-        context.log.warning(
-            f"key {request.api_key} of {request.peer} is refused by the controller with code {code}"
+        self._tell(
+            context,
+            (code, request.api_key),
+            f"key {request.api_key} of {request.peer} is refused by the controller with "
+            f"{error_code(code).name}: may this broker forward there (ClusterAction), and does the "
+            "controller know the key?",
         )
         if code == codes.UNSUPPORTED_VERSION:
             context.core.requests.close_connection(request)
             return
         sentence = "The controller has refused to be asked."
         self._refuse(context, request, kind, codes.UNKNOWN_SERVER_ERROR, sentence)
+
+    def _tell(self, context: "Context", kind: tuple[Any, int], sentence: str) -> None:
+        if self._repeated is None:
+            self._repeated = Repeated(context.log.warning)
+        self._repeated.tell(kind, sentence, self._member.now_ms())
 
     def _refuse(
         self,

@@ -49,6 +49,7 @@ from kafkalite.replication.lifecycle import (
 from kafkalite.replication.local_copy import Opened
 from kafkalite.replication.observer import Address, Observer, ObserverError
 from kafkalite.replication.peers import Peers
+from kafkalite.replication.repeated import Repeated
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
 from kafkalite.timers import Timer, Timers
@@ -115,6 +116,7 @@ class Member:
         self._lag_ms = lag_ms
         self._inter_broker_listener = inter_broker_listener
         self._log = log
+        self._repeated = Repeated(log.warning)
         self._answer_ms = max(1, session_ms // 2)
         self._stop_signals: Collection[signal.Signals] = ()
         self._failure: KafkaliteError | None = None
@@ -353,7 +355,11 @@ class Member:
             return
         except KafkaliteError as error:
             # Bytes that were damaged on their way: they are asked for again.
-            self._log.warning(f"an answer of the controllers cannot be read: {error}")
+            self._repeated.tell(
+                "unread",
+                f"an answer of the controllers cannot be read, and is asked for again: {error}",
+                self.now_ms(),
+            )
             delay_ms = observer.on_failure()
         self._go_on(delay_ms)
 

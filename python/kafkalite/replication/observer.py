@@ -340,7 +340,9 @@ class Observer:
     def has_more(self) -> bool:
         """Records are committed that `add_up` has still to add up; what is added up may end within
         a batch, and is not to come into force. Nothing is to be asked meanwhile."""
-        return self._snapshot is not None or bool(self._pending) and self._pending[0].last_offset < self.high_watermark
+        if self._snapshot is not None:
+            return True
+        return bool(self._pending) and self._pending[0].last_offset < self.high_watermark
 
     def add_up(self) -> None:
         """Adds up committed records, some thousands at most, so that a large change of the metadata
