@@ -178,6 +178,7 @@ class Copying(Workload):
                 **CLIENT,
                 "bootstrap.servers": self._servers,
                 "enable.idempotence": True,
+                "max.in.flight.requests.per.connection": self._in_flight,
                 "linger.ms": 5,
                 "retry.backoff.ms": 20,
                 "retry.backoff.max.ms": 200,

@@ -94,6 +94,8 @@ class Proxy:
         )
         self._loop.run_forever()
         server.close()
+        # Connections that have just come are noted as open.
+        self._loop.run_until_complete(asyncio.sleep(0))
         for each in list(self._open):
             _reset(each)
         tasks = asyncio.all_tasks(self._loop)
@@ -117,8 +119,8 @@ class Proxy:
                 asyncio.ensure_future(self._hand_on(there, writer, peer, is_answer=True)),
             ]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        except OSError:
-            pass  # the broker is away
+        except (OSError, asyncio.CancelledError):
+            pass  # the broker is away, or the proxy ends
         finally:
             for task in tasks:
                 task.cancel()
