@@ -56,9 +56,10 @@ class Member:
         *,
         jvm: Sequence[str] | None = None,
         is_proxied: bool = True,
+        log_dirs: Sequence[Path] = (),
     ) -> None:
-        """Formats its directory. Nothing runs until `start`. A JVM has the options of a short test
-        unless `jvm` has others."""
+        """Formats its directories, of which there is one unless `log_dirs` names others. Nothing
+        runs until `start`. A JVM has the options of a short test unless `jvm` has others."""
         self.id = node_id
         self.kind = Kind.KAFKA
         self.proxy = Proxy(node_id)
@@ -91,6 +92,7 @@ class Member:
         self._kafka = KafkaBroker(
             tools,
             folder,
+            log_dirs=log_dirs,
             properties=properties,
             jvm=jvm,
             cluster_id=cluster_id_of(controller),
@@ -98,7 +100,7 @@ class Member:
         self._kafka.prepare()
         self._kafkalite = Node.over(self._kafka, node_id)
         self.address = self._kafka.bootstrap_servers
-        self.log_dir = self._kafka.log_dirs[0]
+        self.log_dirs = self._kafka.log_dirs
         self.is_running = False
 
     @property
@@ -147,10 +149,15 @@ class Member:
             for each in prefixes:
                 self.proxy.set(Mode.ON, each)
 
-    def told(self) -> str:
-        """The end of its output, for a failure."""
-        lines = self._at.output.read_text().splitlines() if self._at.output.exists() else []
-        return "\n".join(lines[-15:])
+    def replica(self, name: str) -> Path:
+        """The folder of a partition, `topic-0`, in whichever log directory it is."""
+        topic, _, index = name.rpartition("-")
+        return self._kafka.partition(topic, int(index))
+
+    def told(self, lines: int = 15) -> str:
+        """The end of its output."""
+        found = self._at.output.read_text().splitlines() if self._at.output.exists() else []
+        return "\n".join(found[-lines:])
 
 
 class Cluster:
@@ -246,9 +253,11 @@ def new_cluster(
     jvm: Sequence[str] | None = None,
     is_proxied: bool = True,
     controller_configs: Mapping[str, str] = {},
+    log_dirs: Callable[[int], Sequence[Path]] = lambda _: (),
 ) -> Iterator[Cluster]:
-    """A controller that runs and brokers that do not yet; `configs` are those of a broker, by its
-    id. All end with the block. Unless it `is_proxied` brokers reach each other straight."""
+    """A controller that runs and brokers that do not yet; `configs` and `log_dirs` are those of a
+    broker, by its id. All end with the block. Unless it `is_proxied` brokers reach each other
+    straight."""
     with ExitStack() as stack:
         quorum = stack.enter_context(
             new_controller(tools, folder / "controller", configs=controller_configs)
@@ -262,6 +271,7 @@ def new_cluster(
                 configs(each),
                 jvm=jvm,
                 is_proxied=is_proxied,
+                log_dirs=log_dirs(each),
             )
             for each in range(1, count + 1)
         ]

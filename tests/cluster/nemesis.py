@@ -2,14 +2,21 @@
 and how long it stays is drawn from a seed."""
 
 import random
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
-from cluster.brokers import Cluster, Member
+from cluster.brokers import BACK_S, Cluster, Kind, Member
+from faults.mount import Mount
+from faults.nemesis import lose_unflushed
 from faults.proxy import Mode
-from replication.nodes import SESSION_MS
+from kafkalite.client.cluster_admin import PREFERRED
+from kafkalite.protocol.codes import ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE
+from replication.nodes import SESSION_MS, wait_until
 
+METADATA_FOLDER = "__cluster_metadata-0"
+NOT_NOW = (ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE)
 BRIEF_S = 0.5
 FENCED_S = 2 * SESSION_MS / 1000
 """After so long without a sign of life the controller has moved all that a broker led."""
@@ -18,13 +25,40 @@ FENCED_S = 2 * SESSION_MS / 1000
 class World:
     """A cluster, a topic of it, and a source of chance."""
 
-    def __init__(self, cluster: Cluster, topic: str, seed: int) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: str, seed: int, leader_kind: Kind | None = None
+    ) -> None:
+        """Leaders that faults meet are of `leader_kind`, if it is given."""
         self.cluster = cluster
         self.topic = topic
         self.draw = random.Random(seed)
+        self.leader_kind = leader_kind
 
     def leader(self) -> Member:
-        return self.cluster.leader(self.topic)
+        """A broker that leads a partition of the topic."""
+        if self.leader_kind is None:
+            return self.cluster.leader(self.topic)
+        found: list[Member] = []
+
+        def leads_one() -> bool:
+            members = self.cluster.members
+            leaders = [row.leader for row in self.cluster.partitions(self.topic)]
+            found[:] = [members[e] for e in leaders if e in members]
+            found[:] = [each for each in found if each.kind is self.leader_kind]
+            if not found:
+                self.elect_preferred()
+            return bool(found)
+
+        wait_until(leads_one, BACK_S)
+        return found[0]
+
+    def elect_preferred(self) -> None:
+        """Has the first replica of each partition lead again, where it may."""
+        with self.cluster.admin() as admin:
+            rows = self.cluster.partitions(self.topic)
+            refusals = admin.elect_leaders(PREFERRED, [(self.topic, e.partition) for e in rows])
+        for refusal in refusals.values():
+            assert refusal is None or refusal.code in NOT_NOW, refusal
 
     def follower(self) -> Member:
         leader = self.leader()
@@ -36,6 +70,14 @@ class World:
 
 
 Fault = Callable[[World], None]
+
+
+def stop_leader(world: World) -> None:
+    """A clean stop of a leader, which is away for longer than its session."""
+    leader = world.leader()
+    leader.stop()
+    world.stay(FENCED_S, FENCED_S + BRIEF_S)
+    leader.start()
 
 
 def bounce_leader(world: World) -> None:
@@ -102,6 +144,29 @@ def kill_controller(world: World) -> None:
     world.cluster.controller.start()
 
 
+def stop_controller(world: World) -> None:
+    """The whole quorum stops cleanly, and is away for longer than the sessions of all brokers."""
+    world.cluster.controller.stop()
+    world.stay(FENCED_S, FENCED_S + BRIEF_S)
+    world.cluster.controller.start()
+
+
+def lose_controller(world: World) -> None:
+    """SIGKILL of the whole quorum, which is away for longer than the sessions of all brokers."""
+    world.cluster.controller.kill()
+    world.stay(FENCED_S, FENCED_S + BRIEF_S)
+    world.cluster.controller.start()
+
+
+def lose_metadata(world: World) -> None:
+    """A follower comes back without its copy of the metadata log, and loads a snapshot of the
+    controller's."""
+    follower = world.follower()
+    follower.stop()
+    shutil.rmtree(follower.log_dirs[0] / METADATA_FOLDER)
+    follower.start()
+
+
 def cut_followers_off(world: World) -> None:
     """What followers ask a leader does not arrive, or what it answers."""
     leader = world.leader()
@@ -131,16 +196,47 @@ def break_connections(world: World) -> None:
         world.stay(BRIEF_S, BRIEF_S)
 
 
-MATRIX: tuple[Fault, ...] = (
-    bounce_leader,
-    kill_leader,
-    lose_leader,
+def fail_directory(mounts: Mapping[int, Mount], *, leads: bool) -> Fault:
+    """The second log directory of a broker refuses everything, be it that of a leader or of a
+    follower; the broker goes on with the first one until it comes back with both."""
+
+    def fault(world: World) -> None:
+        found: list[int] = []
+
+        def has_some() -> bool:
+            found[:] = [
+                each
+                for row in world.cluster.partitions(world.topic)
+                for each in row.replicas
+                if (each == row.leader) is leads
+                and (mounts[each].path / f"{world.topic}-{row.partition}").is_dir()
+            ]
+            return bool(found)
+
+        wait_until(has_some, BACK_S)
+        member = world.cluster.members[world.draw.choice(found)]
+        mount = mounts[member.id]
+        lose_unflushed(mount)
+        world.stay(FENCED_S, FENCED_S + BRIEF_S)
+        member.stop()
+        mount.unmount()
+        mount.mount()
+        member.start()
+
+    fault.__name__ = f"fail_directory_of_a_{'leader' if leads else 'follower'}"
+    return fault
+
+
+OF_LEADERS: tuple[Fault, ...] = (stop_leader, lose_leader, bounce_leader, kill_leader)
+OF_CONTROLLERS: tuple[Fault, ...] = (
+    stop_controller,
+    lose_controller,
     bounce_controller,
     kill_controller,
-    bounce_follower,
-    kill_follower,
 )
+MATRIX: tuple[Fault, ...] = (*OF_LEADERS, *OF_CONTROLLERS)
 """Clean and hard, a stop that others notice and one that is over before: kafkatest's matrix."""
+OF_FOLLOWERS: tuple[Fault, ...] = (bounce_follower, kill_follower, lose_metadata)
 PAUSES: tuple[Fault, ...] = (pause_leader, pause_follower)
 NETWORK: tuple[Fault, ...] = (cut_followers_off, cut_one_off, slow_a_pair, break_connections)
-EVERYTHING: tuple[Fault, ...] = MATRIX + PAUSES + NETWORK
+EVERYTHING: tuple[Fault, ...] = MATRIX + OF_FOLLOWERS + PAUSES + NETWORK

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from cluster.brokers import BACK_S, Cluster
+from cluster.brokers import BACK_S, Cluster, Kind
 from cluster.nemesis import Fault, World
 from cluster.replicas import check_replicas
 from faults.verify import Operation, Outcome, check
@@ -20,12 +20,17 @@ PRODUCER_PAUSE_S = 0.02
 
 
 def play(
-    cluster: Cluster, topic: str, faults: Sequence[Fault], seed: int, folder: Path
+    cluster: Cluster,
+    topic: str,
+    faults: Sequence[Fault],
+    seed: int,
+    folder: Path,
+    leader_kind: Kind | None = None,
 ) -> Recorder:
     """All clients through all faults on a topic of its own; what they have written down, which is
     kept in the folder too. Raises `AssertionError` if they do not come back."""
     recorder = Recorder(topic)
-    world = World(cluster, topic, seed)
+    world = World(cluster, topic, seed, leader_kind)
     try:
         load = Workload(
             cluster.servers, recorder, seed, replicas=REPLICAS, pause_s=PRODUCER_PAUSE_S
@@ -58,16 +63,19 @@ def keep_promises(
     seed: int,
     folder: Path,
     tools: KafkaTools,
-) -> None:
-    """Plays, and holds what was seen, and the files, against what is promised. The topic is gone
-    afterwards."""
-    recorder = play(cluster, topic, faults, seed, folder)
+    leader_kind: Kind | None = None,
+) -> Recorder:
+    """Plays, and holds what was seen, and the files, against what is promised; what was seen. The
+    topic is gone afterwards."""
+    recorder = play(cluster, topic, faults, seed, folder, leader_kind)
     found = check(recorder.operations)
     # pytest writes out what is compared in files of tests only.
     assert not found, "\n".join(map(str, found[:FINDINGS_TOLD]))
     assert check_replicas(cluster, topic) > 0
     for member in cluster.members.values():
-        for segments in member.log_dir.glob(f"{topic}-[0-9]*"):
-            assert not tools.dump_log(sorted(segments.glob("*.log"))).findings
+        for log_dir in member.log_dirs:
+            for segments in log_dir.glob(f"{topic}-[0-9]*"):
+                assert not tools.dump_log(sorted(segments.glob("*.log"))).findings
     with cluster.admin() as admin:
         admin.delete_topics(topic)
+    return recorder

@@ -85,7 +85,7 @@ def check_replicas(cluster: Cluster, topic: str) -> int:
     ends = {index: listed.offset for (_, index), listed in found.items()}
     for row in rows:
         name = f"{topic}-{row.partition}"
-        folders = {each: cluster.members[each].log_dir / name for each in row.replicas}
+        folders = {each: cluster.members[each].replica(name) for each in row.replicas}
         end = ends[row.partition]
         due = time.monotonic() + BACK_S
         while (found_one := difference(folders, end)) is not None:

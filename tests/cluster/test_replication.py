@@ -63,7 +63,7 @@ def test_promises_are_kept_by_kafkalite(
     cluster: Cluster, kafka_tools: KafkaTools, tmp_path: Path
 ) -> None:
     cluster.become(*OURS)
-    faults = (nemesis.pause_leader, nemesis.cut_followers_off, nemesis.bounce_leader)
+    faults = (nemesis.cut_followers_off, nemesis.bounce_leader)
     keep_promises(cluster, "kafkalite", faults, 0, tmp_path, kafka_tools)
 
 
