@@ -222,6 +222,30 @@ def test_a_topic_that_was_made_anew_fails_a_query_or_is_read_from_its_beginning(
     assert [[bytes(row[1]) for row in batch] for batch in found.batches] == [[b"f"]]
 
 
+def test_a_schema_that_changes_in_mid_stream_loses_nothing(
+    spark: SparkSession, broker: Broker, engine: str, tmp_path: Path
+) -> None:
+    """A new field is read from the next start on that names it; a value whose field is of another
+    type is no reason to stop, and its text is kept."""
+    topic, servers = f"evolving-{engine}", broker.bootstrap_servers
+    create(servers, topic)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "value.format": "json"}
+
+    columns = "topic,partition,offset,value,_corrupt_record"
+
+    def read_as(schema: str) -> list[tuple[Any, ...]]:
+        told = {**options, "value.schema": schema, "columns": columns}
+        streamed = stream_what_is_there(spark, engine, servers, told, tmp_path)
+        return [(row[2], *row[3].values(), row[4]) for batch in streamed.batches for row in batch]
+
+    send(servers, texts(topic, 0, '{"id": 1}', '{"id": 2, "city": "Oslo"}', '{"id": "three"}'))
+    before = read_as("id BIGINT, _corrupt_record STRING")
+    assert before == [(0, 1, None), (1, 2, None), (2, None, '{"id": "three"}')]
+    send(servers, texts(topic, 0, '{"id": 4, "city": "Rome"}', '{"city": "Lima"}'))
+    after = read_as("id BIGINT, city STRING, _corrupt_record STRING")
+    assert after == [(3, 4, "Rome", None), (4, None, "Lima", None)]
+
+
 def test_a_minimum_a_trigger_is_waited_for_until_the_delay_is_over(
     spark: SparkSession, broker: Broker, engine: str, tmp_path: Path
 ) -> None:
