@@ -29,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import psutil
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from cluster.brokers import Cluster, Kind, Member, new_cluster
 from oracle.tools import KafkaTools
@@ -85,7 +86,7 @@ def catch_up(cluster: Cluster) -> float:
             except BufferError:
                 sender.poll(0.01)
     assert sender.flush(WAIT_S) == 0
-    folder = away.log_dir / f"{topic}-0"
+    folder = away.log_dirs[0] / f"{topic}-0"
     rate: list[float] = []
 
     def size() -> int:
@@ -159,7 +160,8 @@ class Many:
 
     def tell_their_ends(self) -> bool:
         """All leaders answer."""
-        wanted = dict.fromkeys(self.partitions, OffsetSpec.latest())
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        wanted = dict.fromkeys(self.partitions, latest)
         # A client that is not kept ends before its answers come.
         admin = self._admin()
         found = admin.list_offsets(wanted, request_timeout=60)
