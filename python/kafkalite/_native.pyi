@@ -782,9 +782,10 @@ class ArrowServer:
         roots: Sequence[str],
         any_path: bool,
         idle_ms_max: int,
+        secret: str | None = None,
     ) -> ArrowServer:
         """Takes the descriptor of a listening socket over. Connections that are idle for longer are
-        closed; negative never."""
+        closed; negative never. Requests without the secret, if there is one, are refused."""
 
     @property
     def connections(self) -> int:

@@ -17,7 +17,7 @@ pub fn arrow_requests(data: &[u8]) {
 
 /// Whether the bytes are a read that may be tried.
 pub fn is_read(data: &[u8]) -> bool {
-    let Ok(Request::Read(read)) = Request::parse(data) else {
+    let Ok(Request::Read(read)) = Request::parse(data, None) else {
         return false;
     };
     assert!((1..=ARROW_BATCH_ROWS_MAX).contains(&read.bounds.rows));

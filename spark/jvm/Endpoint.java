@@ -9,6 +9,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.InterruptedIOException;
+import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
@@ -18,6 +19,8 @@ import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.ReadableByteChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
+import java.security.SecureRandom;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -56,14 +59,20 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   private static final int START_SECONDS_MAX = 60;
   private static final int CONNECT_MS_MAX = 10_000;
 
+  private static final int SECRET_BYTES = 32;
+
   private final SocketChannel channel;
   private final String address;
+
+  /** What each request must have, since other users of this machine reach the port; null of a broker. */
+  private final String secret;
 
   /** Whether the bytes that come next are those of a message whose length has just been read. */
   private boolean afterLength;
 
-  private Endpoint(String address) throws IOException {
+  private Endpoint(String address, String secret) throws IOException {
     this.address = address;
+    this.secret = secret;
     channel = SocketChannel.open();
     try {
       int colon = address.lastIndexOf(':');
@@ -112,23 +121,26 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
 
   /** A connection to the endpoint at this address. */
   static Endpoint at(String address) throws IOException {
-    return new Endpoint(address);
+    return new Endpoint(address, null);
   }
 
   /** A connection to this JVM's child, which is started if there is none. */
   static Endpoint ofChild() throws IOException {
     Child child = Child.running();
     try {
-      return new Endpoint(child.listens);
+      return child.connected();
     } catch (IOException error) {
       if (child.isAlive()) {
         throw error;
       }
-      return new Endpoint(Child.running().listens);
+      return Child.running().connected();
     }
   }
 
-  void send(JsonNode request) throws IOException {
+  void send(ObjectNode request) throws IOException {
+    if (secret != null) {
+      request.put("secret", secret);
+    }
     byte[] bytes = JSON.writeValueAsBytes(request);
     ByteBuffer frame = ByteBuffer.allocate(Integer.BYTES + bytes.length);
     frame.putInt(bytes.length).put(bytes).flip();
@@ -204,9 +216,13 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
     return error.getMessage() == null ? error.getClass().getSimpleName() : error.getMessage();
   }
 
-  /** The process, and where it listens. */
-  private record Child(Process process, String listens) {
+  /** The process, where it listens, and what it wants to hear with each request. */
+  private record Child(Process process, String listens, String secret) {
     private static Child current;
+
+    Endpoint connected() throws IOException {
+      return new Endpoint(listens, secret);
+    }
 
     static synchronized Child running() throws IOException {
       if (current == null || !current.process.isAlive()) {
@@ -232,17 +248,19 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
       Process process = new ProcessBuilder(command).start();
       CompletableFuture<String> ready = new CompletableFuture<>();
       String[] last = {""};
+      String secret = newSecret();
       follow("errors", process.getErrorStream(), line -> {
         last[0] = line;
         LOG.warn("kafkalite arrow serve: {}", line);
       }, () -> {});
       follow("output", process.getInputStream(), ready::complete, () -> ready.complete(""));
+      tell(process, secret);
       try {
         String line = ready.get(START_SECONDS_MAX, TimeUnit.SECONDS);
         String listens = line.replaceFirst(".*?([^ =]+:\\d+).*", "$1");
         if (!listens.isEmpty()) {
           LOG.info("{} (process {})", line, process.pid());
-          return new Child(process, listens);
+          return new Child(process, listens, secret);
         }
         process.waitFor(1, TimeUnit.SECONDS);
         String way = last[0].endsWith("No module named kafkalite") ? OTHER_PYTHON : "";
@@ -254,6 +272,23 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
       } catch (ExecutionException | TimeoutException error) {
         process.destroyForcibly();
         throw new IOException("'" + String.join(" ", command) + "' did not become ready", error);
+      }
+    }
+
+    private static String newSecret() {
+      byte[] bytes = new byte[SECRET_BYTES];
+      new SecureRandom().nextBytes(bytes);
+      return HexFormat.of().formatHex(bytes);
+    }
+
+    /** By the standard input, which stays open: nobody else sees it. */
+    private static void tell(Process process, String secret) {
+      try {
+        OutputStream input = process.getOutputStream();
+        input.write((secret + "\n").getBytes(StandardCharsets.UTF_8));
+        input.flush();
+      } catch (IOException gone) {
+        LOG.debug("the child ended at once", gone); // which is told by what it says last
       }
     }
 

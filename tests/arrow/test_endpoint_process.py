@@ -25,16 +25,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 READY = "kafkalite arrow ready endpoint="
+SECRET = "00f1e2d3c4b5a697"  # noqa: S105 - of the child of a test
 
 
 @contextlib.contextmanager
-def served(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A server until the end of the block, which it must leave with exit code 0."""
+def served(
+    *arguments: str, secret: str | None = None
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A server until the end of the block, which it must leave with exit code 0. It is told the
+    secret by its standard input."""
     command = [sys.executable, "-m", "kafkalite", "arrow", "serve", *arguments]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
+        if secret is not None:
+            process.stdin.write(f"{secret}\n")
+            process.stdin.flush()
         line = process.stdout.readline()
         assert line.startswith(READY), line
         assert line.endswith(f" pid={process.pid}\n")
@@ -193,10 +201,44 @@ def test_a_partition_whose_files_are_gone_has_no_rows_where_losses_are_taken(
 
 
 def test_it_ends_when_its_standard_input_does() -> None:
-    with served("--exit-with-stdin") as (_, process):
+    with served("--exit-with-stdin", secret=SECRET) as (_, process):
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(20) == 0
+
+
+def test_a_child_serves_nobody_but_its_parent(broker: kafkalite.Broker, tmp_path: Path) -> None:
+    """Any user of the machine could connect to the child of a Spark executor and read, with the
+    executor's rights, log files and brokers, and commit offsets through it."""
+    log = a_history(tmp_path / "t-0", 3, ends=True)
+    files: dict[str, Any] = {"topic": "t", "partition": 0, "path": str(log.directory)}
+    topic: dict[str, Any] = {
+        "topic": "rows",
+        "partition": 0,
+        "bootstrap.servers": broker.bootstrap_servers,
+    }
+    with served("--exit-with-stdin", secret=SECRET) as (endpoint, _):
+        for wanted in (files, topic):
+            assert read(endpoint, **wanted, secret=SECRET).num_rows > 0
+            for secret in (None, "", SECRET[:-1], SECRET + "0"):
+                assert "serves the process that started it" in refusal(
+                    endpoint, **wanted, secret=secret
+                )
+        plan = {"op": "schema", "options": {"subscribe": "rows"}, "streaming": True}
+        with connect(endpoint) as stranger:
+            stranger.sendall(frame(plan))
+            with stranger.makefile("rb") as answer:
+                assert b"serves the process that started it" in answer.read()
+
+
+def test_a_child_that_is_told_no_secret_does_not_serve() -> None:
+    command = [sys.executable, "-m", "kafkalite", "arrow", "serve", "--exit-with-stdin"]
+    for told in ("", "\n", "short\n", SECRET, SECRET * 100 + "\n"):
+        ended = subprocess.run(
+            command, input=told, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert "is a secret of 16 to 1023 characters" in ended.stderr
 
 
 def test_it_ends_though_a_broker_does_not_answer() -> None:

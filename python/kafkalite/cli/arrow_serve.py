@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 READY_PREFIX = "kafkalite arrow ready endpoint="
 IDLE_MS_MAX = 600_000
 BACKLOG = 128
+SECRET_CHARACTERS_MIN, SECRET_BYTES_MAX = 16, 1024
 
 # Plans that are kept with their connections for the next request; more are closed.
 PLANNERS_KEPT = 8
@@ -61,6 +62,7 @@ def run(arguments: Sequence[str]) -> int:
             raise InvalidArgumentError(f"{path} is not a directory")
     roots = [os.path.realpath(path) for path in options.paths]
     any_path = options.any_path or options.exit_with_stdin
+    secret = _told_secret() if options.exit_with_stdin else None
     home = Home(options.bootstrap_server, any_path=any_path)
     stop_signals = {signal.SIGTERM, signal.SIGINT}
     # Blocked here and so in every thread that is started below; `sigwait` takes them.
@@ -75,6 +77,7 @@ def run(arguments: Sequence[str]) -> int:
         roots=roots,
         any_path=any_path,
         idle_ms_max=IDLE_MS_MAX,
+        secret=secret,
     )
     if options.exit_with_stdin:
         threading.Thread(target=_watch_stdin, name="stdin", daemon=True).start()
@@ -127,7 +130,8 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument(
         "--exit-with-stdin",
         action="store_true",
-        help="end when the standard input does, as a child of whoever reads; with --any-path",
+        help="end when the standard input does, as a child of whoever reads; with --any-path; the "
+        "first line of the input is a secret that each request must have",
     )
     return parser
 
@@ -142,6 +146,25 @@ def _listen(text: str) -> Endpoint:
     except InvalidArgumentError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return endpoint
+
+
+def _told_secret() -> str:
+    """The first line of the standard input. A child reads whatever its user may read, and the other
+    users of the machine reach its port, too: neither arguments nor the network show them this."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)
+        line += byte
+        if not byte or len(line) > SECRET_BYTES_MAX:
+            break
+    secret = line.removesuffix(b"\n").decode(errors="replace")
+    if len(secret) < SECRET_CHARACTERS_MIN or not line.endswith(b"\n"):
+        raise InvalidArgumentError(
+            "--exit-with-stdin: the first line of the standard input is a secret of "
+            f"{SECRET_CHARACTERS_MIN} to {SECRET_BYTES_MAX - 1} characters, which each request "
+            "must have as its secret"
+        )
+    return secret
 
 
 def _watch_stdin() -> None:

@@ -33,7 +33,7 @@ pub struct PyArrowServer {
 impl PyArrowServer {
     /// Takes the descriptor over; see `_native.pyi`.
     #[new]
-    #[pyo3(signature = (listener, *, open, answer, roots, any_path, idle_ms_max))]
+    #[pyo3(signature = (listener, *, open, answer, roots, any_path, idle_ms_max, secret=None))]
     fn new(
         py: Python<'_>,
         listener: RawFd,
@@ -42,13 +42,18 @@ impl PyArrowServer {
         roots: Vec<PathBuf>,
         any_path: bool,
         idle_ms_max: i64,
+        secret: Option<String>,
     ) -> PyResult<PyArrowServer> {
         let home = PythonHome {
             open,
             answer,
             files: LogFiles::new(roots, any_path),
         };
-        start(py, listener, Box::new(home), idle_ms_max, None)
+        let settings = ServerSettings {
+            secret,
+            ..settings(idle_ms_max)
+        };
+        start(py, listener, Box::new(home), settings, None)
     }
 
     /// Connections that are open.
@@ -76,7 +81,7 @@ pub fn serve_node(
         py,
         listener,
         Box::new(home),
-        idle_ms_max,
+        settings(idle_ms_max),
         Some(shared.clone()),
     )
 }
@@ -153,22 +158,25 @@ fn sentence_of(py: Python<'_>, error: &PyErr) -> Error {
     Error::InvalidArgument(error.value(py).to_string())
 }
 
-fn start(
-    py: Python<'_>,
-    listener: RawFd,
-    home: Box<dyn Home>,
-    idle_ms_max: i64,
-    descriptors: Option<Arc<dyn Descriptors>>,
-) -> PyResult<PyArrowServer> {
-    // SAFETY: the caller gives up the descriptor, that of a listening TCP socket.
-    let listener = TcpListener::from(unsafe { OwnedFd::from_raw_fd(listener) });
-    let settings = ServerSettings {
+fn settings(idle_ms_max: i64) -> ServerSettings {
+    ServerSettings {
         // A negative limit is none, as in Kafka; zero would be none to the system.
         idle: u64::try_from(idle_ms_max)
             .ok()
             .map(|idle_ms| Duration::from_millis(idle_ms.max(1))),
         ..ServerSettings::default()
-    };
+    }
+}
+
+fn start(
+    py: Python<'_>,
+    listener: RawFd,
+    home: Box<dyn Home>,
+    settings: ServerSettings,
+    descriptors: Option<Arc<dyn Descriptors>>,
+) -> PyResult<PyArrowServer> {
+    // SAFETY: the caller gives up the descriptor, that of a listening TCP socket.
+    let listener = TcpListener::from(unsafe { OwnedFd::from_raw_fd(listener) });
     let server = enter(py, || {
         ArrowServer::start(listener, home, settings, descriptors)
     })?;

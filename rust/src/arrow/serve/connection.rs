@@ -30,6 +30,8 @@ pub(super) struct Connection<'a> {
     pub home: &'a dyn Home,
     /// Neither a request nor room for bytes of an answer for so long: the connection is closed.
     pub idle: Option<Duration>,
+    /// What each request must have.
+    pub secret: Option<&'a str>,
     /// The server stops: a sentence instead of the next batch.
     pub is_stopping: &'a (dyn Fn() -> bool + Sync),
 }
@@ -93,7 +95,7 @@ impl Connection<'_> {
         frame.clear();
         frame.resize(request_length(prefix)?, 0);
         stream.read_exact(frame)?;
-        match Request::parse(frame)? {
+        match Request::parse(frame, self.secret)? {
             Request::Read(read) => {
                 *losses = Losses::default();
                 let rows = self.home.read(*read, losses)?;

@@ -78,16 +78,27 @@ pub fn request_length(prefix: [u8; LENGTH_BYTES]) -> Result<usize> {
 }
 
 impl Request {
+    /// With a `secret` the request must have it, before anything else of it is looked at.
+    ///
     /// Errors: `MalformedRequest` for bytes that are no JSON object with an `op`; `InvalidArgument`
     /// for a read that cannot be, and for a schema that is none, which nobody else looks at before
     /// libraries take it for one.
-    pub fn parse(bytes: &[u8]) -> Result<Request> {
+    pub fn parse(bytes: &[u8], secret: Option<&str>) -> Result<Request> {
         let malformed = |reason: String| Err(Error::MalformedRequest(reason));
         let mut fields = match serde_json::from_slice::<Value>(bytes) {
             Ok(Value::Object(fields)) => Fields(fields),
             Ok(_) => return malformed("it is not a JSON object".to_owned()),
             Err(error) => return malformed(format!("it is not JSON: {error}")),
         };
+        if let Some(secret) = secret {
+            let told = fields.text("secret")?.unwrap_or_default();
+            if !is_same(told.as_bytes(), secret.as_bytes()) {
+                return refuse(
+                    "this endpoint serves the process that started it, which alone knows the secret"
+                        .to_owned(),
+                );
+            }
+        }
         match fields.text("op")?.as_deref() {
             Some("read") => Ok(Request::Read(Box::new(ReadRequest::from_fields(fields)?))),
             Some(op) => {
@@ -206,6 +217,15 @@ impl ReadRequest {
 
 pub(super) fn refuse<T>(reason: String) -> Result<T> {
     Err(Error::InvalidArgument(reason))
+}
+
+/// Compares in a time that does not tell how much of `told` is right.
+fn is_same(told: &[u8], secret: &[u8]) -> bool {
+    let differs = told
+        .iter()
+        .zip(secret)
+        .fold(0, |seen, (a, b)| seen | (a ^ b));
+    told.len() == secret.len() && differs == 0
 }
 
 /// A schema as `pyarrow.Schema.serialize` and Java's `MessageSerializer` write it, in base64.
@@ -329,14 +349,14 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> ReadRequest {
-        match Request::parse(text.as_bytes()) {
+        match Request::parse(text.as_bytes(), None) {
             Ok(Request::Read(read)) => *read,
             other => panic!("{other:?}"),
         }
     }
 
     fn refusal(text: &str) -> String {
-        Request::parse(text.as_bytes())
+        Request::parse(text.as_bytes(), None)
             .expect_err("refused")
             .to_string()
     }
@@ -374,6 +394,36 @@ mod tests {
                 ("request.timeout.ms".to_owned(), "7".to_owned()),
             ])
         );
+    }
+
+    #[test]
+    fn a_request_without_the_secret_is_refused_whatever_it_asks() {
+        let secret = Some("5f3a");
+        for told in [
+            "",
+            "\"secret\":\"5f3b\",",
+            "\"secret\":\"5f3\",",
+            "\"secret\":null,",
+        ] {
+            for asked in [
+                r#""op":"read","topic":"t","partition":0"#,
+                r#""op":"cluster""#,
+                r#""oq":1"#,
+            ] {
+                let refusal = Request::parse(format!("{{{told}{asked}}}").as_bytes(), secret)
+                    .expect_err("refused")
+                    .to_string();
+                assert!(
+                    refusal.starts_with("this endpoint serves the process"),
+                    "{refusal}"
+                );
+            }
+        }
+        let text = r#"{"secret":"5f3a","op":"read","topic":"t","partition":0}"#;
+        let Ok(Request::Read(_)) = Request::parse(text.as_bytes(), secret) else {
+            panic!("refused with its secret");
+        };
+        assert_eq!(refusal(text), "a read has no key 'secret'");
     }
 
     #[test]
@@ -459,7 +509,7 @@ mod tests {
 
     #[test]
     fn another_op_is_left_to_the_home() {
-        let request = Request::parse(br#"{"op":"latest","options":{"a":[1]}}"#);
+        let request = Request::parse(br#"{"op":"latest","options":{"a":[1]}}"#, None);
         assert!(matches!(request, Ok(Request::Other(op)) if op == "latest"));
     }
 

@@ -22,11 +22,13 @@ use crate::limits::{
 };
 
 /// Settings of an endpoint, read at its start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct ServerSettings {
     pub connections_max: usize,
     /// A connection on which nothing moves for so long is closed.
     pub idle: Option<Duration>,
+    /// Each request must have it, if there is one: whoever is on this machine can connect.
+    pub secret: Option<String>,
 }
 
 impl Default for ServerSettings {
@@ -34,6 +36,7 @@ impl Default for ServerSettings {
         ServerSettings {
             connections_max: ARROW_CONNECTIONS_MAX,
             idle: None,
+            secret: None,
         }
     }
 }
@@ -247,6 +250,7 @@ impl Guest {
                 stream,
                 home: &*shared.home,
                 idle: shared.settings.idle,
+                secret: shared.settings.secret.as_deref(),
                 is_stopping: &|| shared.is_stopping(),
             }
             .run(),
