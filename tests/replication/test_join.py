@@ -262,6 +262,8 @@ def test_a_log_that_lacks_records_is_not_vouched_for(
     make(tool, three_nodes, "cut")
     mine = leaders(one, "cut").index(2)
     assert produce(one, "cut", mine, [str(number) for number in range(9)]) == [*range(9)]
+    checkpoint = two.data / "replication-offset-checkpoint"
+    wait_until(lambda: checkpoint.exists() and f"cut {mine} " in checkpoint.read_text())
     two.kill()
     log = two.data / f"cut-{mine}"
     shutil.rmtree(log)
@@ -274,6 +276,24 @@ def test_a_log_that_lacks_records_is_not_vouched_for(
     assert partition_of(kafka_controller, "cut", mine).recovery_state == 1
     tool(TOPICS, one, "--delete", "--topic", "cut")
     wait_until(lambda: not any(has(node, "cut", 6) for node in three_nodes))
+
+
+def test_a_log_that_was_not_made_before_a_kill_is_made_after_it(
+    tool: Tool, three_nodes: list[Node]
+) -> None:
+    """A broker that was killed in the moment in which a topic came had a log for none of its
+    partitions, and refused to start: it took them for lost."""
+    one, two, _ = three_nodes
+    two.pause()
+    try:
+        assignment = ("--replica-assignment", "2")
+        tool(TOPICS, one, "--create", "--topic", "unheard", *assignment)
+    finally:
+        two.kill()
+    assert not (two.data / "unheard-0").exists()
+    two.start()
+    wait_until(lambda: (two.data / "unheard-0").exists())
+    assert produce(two, "unheard", 0, ["heard"]) == [0]
 
 
 def test_a_directory_without_a_cluster_is_refused(

@@ -22,8 +22,9 @@ pub use publish::{ByDirectory, MetadataDelta, TopicPlan};
 
 use crate::error::{Error, Result};
 use crate::image::{Broker, Features, Image, Permits};
-use crate::log::directory::LogDirectory;
 use crate::log::directory::directories::LogDirectories;
+use crate::log::directory::offset_checkpoint::TopicPartition;
+use crate::log::directory::{LogDirectory, NewLog};
 use crate::log::housekeeper::{CleanerSettings, HousekeeperThread};
 use crate::replica::brokers::RegisteredBrokers;
 use crate::replica::follower::Followers;
@@ -46,7 +47,7 @@ pub struct Loaded {
     /// Things that were not as a clean stop leaves them, a sentence each.
     pub notes: Vec<String>,
     pub moved: Vec<Moved>,
-    /// Partitions that lack records which were on disk, or had no log at all.
+    /// Partitions that lack records which were on disk, or whose logs are gone.
     pub lost: Vec<LostRecords>,
 }
 
@@ -106,11 +107,13 @@ impl Node {
             in_controlled_shutdown: AtomicBool::new(false),
         };
         for (directory, wanted) in node.missing_logs(topics) {
-            lost.extend(
-                wanted
-                    .iter()
-                    .map(|each| (each.topic.to_string(), each.partition)),
-            );
+            // One that no checkpoint names was not made before the end of the process that was told of
+            // it: nobody has heard from it of a record there.
+            let had = wanted
+                .iter()
+                .map(NewLog::key)
+                .filter(|key| node.has_had(key));
+            lost.extend(had.map(|key| (key.topic, key.partition)));
             directory.create_logs(wanted, options.now_ms)?;
         }
         node.publish(MetadataDelta {
@@ -124,6 +127,12 @@ impl Node {
             moved,
             lost,
         })
+    }
+
+    /// A log of this name is gone from one of the directories.
+    fn has_had(&self, key: &TopicPartition) -> bool {
+        let mut directories = self.directories.online.iter();
+        directories.any(|directory| directory.has_had(key))
     }
 
     /// The partitions that lie in another directory than `topics` say.

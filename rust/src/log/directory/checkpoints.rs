@@ -100,6 +100,11 @@ impl LogDirectory {
         Ok(())
     }
 
+    /// The checkpoint files name a partition that is not here.
+    pub fn has_had(&self, key: &TopicPartition) -> bool {
+        self.gone.lock().contains(key)
+    }
+
     /// Takes new logs out of the checkpoint files, durably, where partitions of their names have left
     /// offsets: those of a topic that was deleted are nobody's (`LogManager.asyncDelete`). Done when
     /// the name is given again, so that it does not matter how the old one went.

@@ -83,7 +83,7 @@ pub struct NewLog {
 }
 
 impl NewLog {
-    fn key(&self) -> TopicPartition {
+    pub fn key(&self) -> TopicPartition {
         TopicPartition {
             topic: self.topic.to_string(),
             partition: self.partition,
