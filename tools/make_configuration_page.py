@@ -98,7 +98,9 @@ def rows(file_name: str) -> list[Key]:
 def section(title: str, keys: Iterable[Key]) -> str:
     lines = ["| Key | Type | Default | Values | Changes | Meaning |", "|---|---|---|---|---|---|"]
     for key in keys:
-        changes = {"per-broker": "broker", "cluster-wide": "any"}.get(key.mode, "start")
+        changes = {"per-broker": "broker", "cluster-wide": "any", "dynamic-only": "any"}.get(
+            key.mode, "start"
+        )
         if key.support == "at-start":
             changes = "start"
         lines.append(line(key, changes))

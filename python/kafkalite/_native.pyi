@@ -28,6 +28,7 @@ __all__ = [
     "LogVerification",
     "Logs",
     "MessageCodec",
+    "Moves",
     "Outbound",
     "PartitionFigures",
     "ProducerEntry",
@@ -357,6 +358,8 @@ class BrokerCore:
     @property
     def leaders(self) -> Leaders: ...
     @property
+    def moves(self) -> Moves: ...
+    @property
     def topics(self) -> Topics: ...
     @property
     def repairs(self) -> list[str]:
@@ -589,6 +592,30 @@ class Leaders:
     def sweep(self) -> None:
         """Has followers that are not caught up leave the in-sync replicas. Every half of
         `replica.lag.time.max.ms`."""
+
+@final
+class Moves:
+    """Moves of this node's replicas between its log directories."""
+
+    ASSIGNMENTS_NUMBER: ClassVar[int]
+    """`Requests.wait` gives it once there are assignments to take."""
+
+    def begin(self, topic: str, partition: int, path: str) -> tuple[int, str]:
+        """Begins to move a replica into a log directory, or does nothing where it lies there, but
+        end another move of it. Waits for disks. Returns an error code with a sentence."""
+
+    def take_assignments(self) -> list[tuple[bytes, int, bytes]]:
+        """Takes what the controller is to be told: topic id, partition, id of the log directory."""
+
+    def futures(self) -> list[tuple[str, int, Path, int, int]]:
+        """Topic and index of each future replica, the path of its log directory, its bytes, and how
+        many offsets it lacks; -1 where the replica is offline."""
+
+    def directory_id(self, path: str) -> bytes | None:
+        """The id of the log directory at a path, if it is in use."""
+
+    def set_rate(self, rate_bytes: int) -> None:
+        """Bytes a second that all moves together may copy from now on."""
 
 @final
 class Topics:

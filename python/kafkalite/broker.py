@@ -297,6 +297,7 @@ def _obey_changes(
     core.set_replication_throttles(
         config["leader.replication.throttled.rate"], config["follower.replication.throttled.rate"]
     )
+    core.moves.set_rate(config["replica.alter.log.dirs.io.max.bytes.per.second"])
     try:
         core.set_connection_limits(connection_limits(config, listeners))
     except InvalidArgumentError as error:

@@ -5,6 +5,7 @@ cluster, image     who leads what; all metadata, as it is now
 engine             changes of the metadata that brokers make by themselves
 controller         the controller, where this node is it: all changes, under `write_lock`
 replicas           logs of this node, and why one cannot be asked
+moves              of replicas between the log directories
 logs, background   calls of logs, and of threads: futures to await
 tasks, timers      what goes on later; `time_limit` for what may take too long
 may, operations    what the client of a request may do
@@ -27,6 +28,7 @@ from kafkalite.metadata.controller.active import Controller
 from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.metadata.engine import Metadata
 from kafkalite.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Image, TopicImage
+from kafkalite.moves import Moves
 from kafkalite.protocol import codes, messages
 from kafkalite.replicas import Replicas
 from kafkalite.service.stderr_log import Log, RefusalLog
@@ -77,6 +79,9 @@ class Context:
         """Answers a request that is the active controller's; None: it is this broker's own."""
         self.peers: Peers | None = None
         """The other brokers of the cluster; None on a node that is alone."""
+        self.moves = Moves(core, self)
+        if isinstance(self.engine, Controller):
+            self.engine.preferred = self.replicas.take_preferred
         self._stop_callbacks: list[Callable[[], None]] = []
         """Called in this order."""
         self._groups: GroupCoordinator | None = None

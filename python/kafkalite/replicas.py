@@ -3,10 +3,15 @@
 Kafka: `ReplicaManager`, `LogManager`.
 """
 
+from typing import Final
+
 from kafkalite import _native
 from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import codes
+
+PREFERENCES_MAX: Final = 100_000
+"""The most partitions whose directory is kept in mind; the oldest is forgotten for another."""
 
 
 class Replicas:
@@ -16,6 +21,7 @@ class Replicas:
         self._core = core
         self._cluster = cluster
         self._lock = lock
+        self._preferred: dict[tuple[str, int], bytes] = {}
 
     def log(self, topic: str, partition: int) -> _native.Log | None:
         """The log of a partition, if there is one."""
@@ -53,6 +59,17 @@ class Replicas:
     def is_offline(self, topic: str, partition: int) -> bool:
         """A partition is there, and its log directory is not, be it since the start."""
         return self.refusal(topic, partition) == codes.KAFKA_STORAGE_ERROR
+
+    def prefer(self, topic: str, partition: int, directory: bytes) -> None:
+        """The replica of a partition is to lie in the log directory of this id, once it is made."""
+        self._preferred.pop((topic, partition), None)
+        if len(self._preferred) >= PREFERENCES_MAX:
+            del self._preferred[next(iter(self._preferred))]
+        self._preferred[topic, partition] = directory
+
+    def take_preferred(self, topic: str, partition: int) -> bytes | None:
+        """The id of the log directory in which a new replica is to lie, if that was said; once."""
+        return self._preferred.pop((topic, partition), None)
 
     def offline_directories(self) -> list[str]:
         """The log directories that could not be taken, or have failed since."""

@@ -44,6 +44,8 @@ mod _native {
     #[pymodule_export]
     use crate::py::broker::log_calls::Logs;
     #[pymodule_export]
+    use crate::py::broker::moves::Moves;
+    #[pymodule_export]
     use crate::py::broker::requests::{Request, Requests};
     #[pymodule_export]
     use crate::py::broker::topics::Topics;

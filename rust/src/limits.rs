@@ -511,3 +511,11 @@ pub const FETCHER_LINGER: Duration = Duration::from_secs(10);
 /// another connection.
 pub const FETCHER_SILENCE: Duration = Duration::from_secs(1);
 pub const FETCHER_STOP_WAIT: Duration = Duration::from_secs(5);
+
+/// Bytes that a step of a move between log directories copies, and what the last step copies at a time, while appends
+/// wait for it.
+pub const MOVE_PIECE_BYTES: u64 = 1 << 20;
+
+/// How long a move waits for records, or for the controller's word, and how long after a failure.
+pub const MOVE_WAIT: Duration = Duration::from_millis(20);
+pub const MOVE_RETRY: Duration = Duration::from_secs(1);

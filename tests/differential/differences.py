@@ -11,7 +11,7 @@ from typing import Any
 
 # Keys that Kafka 4.3.1 advertises and kafkalite does not have yet.
 ABSENT_KEYS = (
-    *(17, 34, 36, 38, 39, 40, 41, 48, 49, 50, 51),
+    *(17, 36, 38, 39, 40, 41, 48, 49, 50, 51),
     *(64, 68, 69, 76, 77, 78, 79, 80, 81, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92),
 )
 OWN_CONFIGS = "configs of the broker in full"

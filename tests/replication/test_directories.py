@@ -1,9 +1,11 @@
 """The choice of log directories for replicas, and what the controller is told of it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from kafkalite.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage
 from kafkalite.metadata.publisher import TopicState
+from kafkalite.protocol import messages
 from kafkalite.replication.directories import ASSIGNMENTS_MAX, Directories
 
 TOPIC, ONE, TWO = b"t" * 16, b"1" * 16, b"2" * 16
@@ -68,3 +70,67 @@ def test_a_request_is_bounded() -> None:
     request = directories.request(5)
     told = [part for each in request.directories for part in each.topics[0].partitions]
     assert len(told) == ASSIGNMENTS_MAX
+
+
+def answered(request: Any) -> Any:
+    """The controller has taken all in."""
+    kind = messages.AssignReplicasToDirsResponse
+    data = kind.DirectoryData
+    directories = [
+        data(
+            id=each.id,
+            topics=[
+                data.TopicData(
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        data.TopicData.PartitionData(partition_index=part.partition_index)
+                        for part in topic.partitions
+                    ],
+                )
+                for topic in each.topics
+            ],
+        )
+        for each in request.directories
+    ]
+    return kind(directories=directories)
+
+
+def told_to(request: Any) -> list[bytes]:
+    return [each.id for each in request.directories]
+
+
+def test_a_move_is_told_until_it_is_taken_in_and_the_log_stays_until_the_metadata_says_so() -> None:
+    directories = Directories(7)
+    directories.placed({"a": state(UNASSIGNED_DIRECTORY)}, lambda _count: [ONE])
+    directories.move(TOPIC, 0, TWO)
+    request = directories.request(5)
+    assert told_to(request) == [TWO]
+    assert told_to(directories.request(5)) == [TWO]
+    assert chosen(directories.placed({"a": state(UNASSIGNED_DIRECTORY)}, none_left)) == [ONE]
+    assert chosen(directories.placed({"a": state(ONE)}, none_left)) == [ONE]
+    directories.on_answer(answered(request))
+    assert directories.request(5) is None
+    assert chosen(directories.placed({"a": state(ONE)}, none_left)) == [ONE]
+    assert chosen(directories.placed({"a": state(TWO)}, none_left)) == [TWO]
+
+
+def test_a_move_that_is_given_up_is_told_behind_the_one_before() -> None:
+    directories = Directories(7)
+    directories.move(TOPIC, 0, TWO)
+    first = directories.request(5)
+    directories.move(TOPIC, 0, ONE)
+    # The metadata does not know of either yet.
+    assert chosen(directories.placed({"a": state(ONE)}, none_left)) == [ONE]
+    directories.on_answer(answered(first))
+    second = directories.request(5)
+    assert told_to(second) == [ONE]
+    directories.on_answer(answered(second))
+    assert directories.request(5) is None
+
+
+def test_a_directory_that_was_asked_for_is_taken_for_a_new_replica() -> None:
+    directories = Directories(7)
+    unassigned = {"a": state(*[UNASSIGNED_DIRECTORY] * 2)}
+    wanted = {("a", 0): TWO}
+    placed = directories.placed(unassigned, in_turns, lambda *place: wanted.get(place))
+    assert chosen(placed) == [TWO, TWO]

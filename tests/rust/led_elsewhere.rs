@@ -419,7 +419,11 @@ fn metadata_tells_all_partitions_of_the_cluster() {
             (5, 3, -1, -1, vec![], vec![], vec![]),
         ]
     );
-    world.leader(0).directory.health().fail(&Error::LoadStopped);
+    world
+        .leader(0)
+        .directory()
+        .health()
+        .fail(&Error::LoadStopped);
     let told = metadata(&image, 7);
     assert_eq!(told[0], (5, 0, -1, 4, vec![1], vec![1], vec![1]));
     assert_eq!(told[2], (0, 2, 2, 6, vec![2, 1], vec![2, 1], vec![1]));

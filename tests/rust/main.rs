@@ -29,6 +29,7 @@ mod log;
 mod log_directory;
 mod look_up;
 mod memory_storage;
+mod moves;
 mod node;
 mod outbound;
 mod plain_reader;

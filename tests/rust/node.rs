@@ -269,7 +269,7 @@ fn a_topic_finds_the_leader_here_or_says_why_there_is_none() {
     topic
         .replica(0)
         .unwrap()
-        .directory
+        .directory()
         .health()
         .fail(&Error::LoadStopped);
     assert_eq!(topic.leader(0).err(), Some(NoLeader::Offline));

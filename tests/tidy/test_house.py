@@ -37,6 +37,7 @@ PYTHON_ORDER = [
     {"coordinator"},
     {"groups", "transactions"},
     {"replicas"},
+    {"moves"},
     {"context"},
     {"replication"},
     {"api"},

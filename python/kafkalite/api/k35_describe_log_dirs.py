@@ -2,9 +2,11 @@
 
 Behaviour: every log directory with the partitions that are asked for, or all, each with the bytes
 of its segments; from v4 also how large the disk is and how much of it is left (KIP-827). Partitions
-that are not there are left out. A directory that failed has KAFKA_STORAGE_ERROR and no partitions,
-one whose disk cannot be asked UNKNOWN_SERVER_ERROR (`ReplicaManager.describeLogDirs`). A disk that
-does not answer for two and a half seconds is -1 bytes large, which stands for not known.
+that are not there are left out. A replica on its way to another directory is there as a future one,
+with the number of offsets that it lacks (`k34_alter_replica_log_dirs.py`). A directory that failed
+has KAFKA_STORAGE_ERROR and no partitions, one whose disk cannot be asked UNKNOWN_SERVER_ERROR
+(`ReplicaManager.describeLogDirs`). A disk that does not answer for two and a half seconds is -1
+bytes large, which stands for not known.
 
 Refusals: CLUSTER_AUTHORIZATION_FAILED, before version 3 no results.
 
@@ -60,13 +62,18 @@ async def _describe(
     that have not failed."""
     partitions: dict[str, dict[str, list[Partition]]] = {}
     sliced = context.tasks.sliced
-    async for name, indexes in sliced((await _asked(context, message)).items()):
+    asked = await _asked(context, message)
+    async for name, indexes in sliced(asked.items()):
         async for index in sliced(indexes):
             log = context.replicas.log(name, index)
             if log is not None:
                 path = os.path.dirname(log.directory)  # noqa: PTH120 - a text comes and goes
                 found = partitions.setdefault(path, {}).setdefault(name, [])
                 found.append(_partition(index, log.size_bytes))
+    for name, index, home, size_bytes, lag in context.core.moves.futures():
+        if index in asked.get(name, ()):
+            found = partitions.setdefault(str(home), {}).setdefault(name, [])
+            found.append(_partition(index, size_bytes, lag, is_future=True))
     usable = []
     offline = context.replicas.offline_directories()
     for path in context.config.log_dirs():
@@ -96,5 +103,7 @@ async def _asked(
     return {name: list(indexes) for name, indexes in asked.items()}
 
 
-def _partition(index: int, size_bytes: int) -> Partition:
-    return Partition(partition_index=index, partition_size=size_bytes)
+def _partition(index: int, size_bytes: int, lag: int = 0, *, is_future: bool = False) -> Partition:
+    return Partition(
+        partition_index=index, partition_size=size_bytes, offset_lag=lag, is_future_key=is_future
+    )

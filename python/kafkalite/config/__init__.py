@@ -147,6 +147,7 @@ class Config(Mapping[str, Any]):
             value = self[name]
             if isinstance(value, int):
                 found[name] = int(value)
+        found.setdefault("num.replica.alter.log.dirs.threads", len(self.log_dirs()))
         found["replica.selector.class"] = int(self["replica.selector.class"] == RACK_AWARE)
         return found
 

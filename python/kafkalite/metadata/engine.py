@@ -31,6 +31,10 @@ class Engine(Protocol):
     async def allocate_producer_ids(self) -> None:
         """Takes another block of producer ids. Raises ControllerError."""
 
+    async def assign_directories(self, assignments: Sequence[tuple[bytes, int, bytes]]) -> None:
+        """Has the metadata say in which log directories replicas of this broker lie: topic id,
+        partition, id of the directory. Returns once that is asked for. Raises ControllerError."""
+
 
 class Metadata(Protocol):
     """The parts by which a node reads, changes and publishes the metadata."""

@@ -6,11 +6,12 @@ until the metadata says so, too. Pure. Kafka: `AssignmentsManager`, `ReplicaMana
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from kafkalite.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage, TopicImage
 from kafkalite.metadata.publisher import TopicState
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
 
 ASSIGNMENTS_MAX: Final = 2_250
 """The most assignments of a request (`AssignReplicasToDirsRequest.MAX_ASSIGNMENTS_PER_REQUEST`)."""
@@ -25,6 +26,11 @@ class Directories:
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
         self._chosen: dict[Replica, bytes] = {}
+        self._moving: dict[Replica, bytes] = {}
+        """Where replicas are about to lie, or stay after all, until the metadata says so: their
+        logs lie elsewhere as long as it does not."""
+        self._untold: set[Replica] = set()
+        """Those of them of which the controller has not taken that in."""
 
     def is_unassigned(self, partition: PartitionImage) -> bool:
         """Says that this broker is to choose the directory of its replica."""
@@ -35,18 +41,38 @@ class Directories:
         """A log lies in another directory than the metadata says."""
         self._chosen[topic_id, index] = directory
 
+    def move(self, topic_id: bytes, index: int, directory: bytes) -> None:
+        """A replica is about to lie in this directory, or stays there after all."""
+        self._moving[topic_id, index] = directory
+        self._untold.add((topic_id, index))
+
+    def on_answer(self, answer: Any) -> None:
+        """The controller has answered a request: what it has taken in need not be asked again."""
+        for directory in answer.directories:
+            for topic in directory.topics:
+                for each in topic.partitions:
+                    replica = topic.topic_id, each.partition_index
+                    is_it = self._moving.get(replica) == directory.id
+                    if is_it and each.error_code in (codes.NONE, codes.UNKNOWN_TOPIC_ID):
+                        self._untold.discard(replica)
+
     def placed(
-        self, states: Mapping[str, TopicState], place: Callable[[int], Sequence[bytes]]
+        self,
+        states: Mapping[str, TopicState],
+        place: Callable[[int], Sequence[bytes]],
+        preferred: Callable[[str, int], bytes | None] = lambda _topic, _index: None,
     ) -> dict[str, TopicState]:
-        """The states with a directory for each replica of this broker; `place(count)` chooses."""
-        missing = [
-            (state.id, each.index)
-            for state in states.values()
+        """The states with a directory for each replica of this broker; `place(count)` chooses,
+        where `preferred(topic, index)` has none."""
+        missing = {
+            (state.id, each.index): name
+            for name, state in states.items()
             for each in state.partitions
             if self.is_unassigned(each) and (state.id, each.index) not in self._chosen
-        ]
+        }
         if missing:
-            self._chosen.update(zip(missing, place(len(missing)), strict=True))
+            for (replica, name), chosen in zip(missing.items(), place(len(missing)), strict=True):
+                self._chosen[replica] = preferred(name, replica[1]) or chosen
         placed = {}
         for name, state in states.items():
             partitions = tuple(self._placed(state.id, each) for each in state.partitions)
@@ -58,6 +84,11 @@ class Directories:
         if self._node_id not in partition.replicas:
             return partition
         told = partition.directory_of(self._node_id)
+        if told == self._moving.get(replica):
+            self._chosen.pop(replica, None)
+            if replica not in self._untold:
+                # Else a move that is given up may still be on its way to the controller.
+                del self._moving[replica]
         chosen = self._chosen.get(replica)
         if told == chosen:
             del self._chosen[replica]
@@ -73,13 +104,18 @@ class Directories:
     def forget(self, topics: Sequence[TopicImage]) -> None:
         """Topics are gone."""
         gone = {each.id for each in topics}
+        self._moving = {key: at for key, at in self._moving.items() if key[0] not in gone}
+        self._untold = {key for key in self._untold if key[0] not in gone}
         self._chosen = {key: at for key, at in self._chosen.items() if key[0] not in gone}
 
     def request(self, epoch: int) -> Any:
         """Gives what the controller is to be told; None where it knows all."""
         kind = messages.AssignReplicasToDirsRequest
+        untold = {each: self._moving[each] for each in self._untold if each in self._moving}
         topics: dict[tuple[bytes, bytes], list[int]] = {}
-        for (topic_id, index), directory in list(self._chosen.items())[:ASSIGNMENTS_MAX]:
+        for (topic_id, index), directory in islice(
+            (self._chosen | untold).items(), ASSIGNMENTS_MAX
+        ):
             topics.setdefault((directory, topic_id), []).append(index)
         if not topics:
             return None

@@ -207,6 +207,10 @@ class RemoteEngine:
         first = answer.producer_id_start
         self._producer_ids = iter(range(first, first + answer.producer_id_len))
 
+    async def assign_directories(self, assignments: Sequence[tuple[bytes, int, bytes]]) -> None:
+        """Has the controller told until it has taken that in."""
+        self._member.assign_directories(assignments)
+
     def serve(self, context: "Context") -> None:
         """From now on requests can be sent."""
         self._context = context

@@ -551,9 +551,17 @@ class Member:
     async def _show(self, topics: Sequence[TopicImage]) -> None:
         """Has clients see topics, once the logs are made that they lack here."""
         states = self.publisher.states(self.image, topics)
-        placed = self._directories.placed(states, self.publisher.place)
+        context = self._context
+        preferred = (lambda *_: None) if context is None else context.replicas.take_preferred
+        placed = self._directories.placed(states, self.publisher.place, preferred)
         await self.publisher.make_logs(placed)
         self.publisher.publish_placed(placed)
+        self._assign()
+
+    def assign_directories(self, assignments: Sequence[tuple[bytes, int, bytes]]) -> None:
+        """Replicas move to other log directories, or stay where they were after all."""
+        for each in assignments:
+            self._directories.move(*each)
         self._assign()
 
     def _assign(self) -> None:
@@ -577,8 +585,12 @@ class Member:
                 request,
                 ASSIGN_VERSION,
                 ASSIGN_RETRY_MS,
-                lambda _answer: None,
+                self._on_assigned,
             )
+
+    def _on_assigned(self, answer: Any) -> None:
+        if not isinstance(answer, str) and not answer.error_code:
+            self._directories.on_answer(answer)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Returns once `is_so()` after a change of the metadata has come into force."""

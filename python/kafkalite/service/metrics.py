@@ -45,6 +45,17 @@ COUNTS: Final = {
     "connections": Metric(
         "kafka_server_socket_server_metrics_connection_count", "gauge", "Open connections."
     ),
+    "moves": Metric(
+        "kafkalite_log_directory_moves", "gauge", "Replicas on their way to another log directory."
+    ),
+    "moved_bytes": Metric(
+        "kafkalite_log_directory_moved_bytes_total", "counter", "Bytes that such moves have copied."
+    ),
+    "moves_lag_max": Metric(
+        "kafka_server_replicaalterlogdirsmanager_maxlag",
+        "gauge",
+        "The largest number of records that a replica lacks where it is on its way to.",
+    ),
     "received_bytes": Metric(
         "kafkalite_network_received_bytes_total", "counter", "Bytes received from clients."
     ),

@@ -255,7 +255,7 @@ impl ListOffsets {
     pub fn next_directory(&self) -> Option<&Arc<LogDirectory>> {
         let next = self.partitions.iter().find(|asked| asked.must_search())?;
         let place = next.place.as_ref().ok();
-        place.map(|place| &place.partition.directory)
+        place.map(|place| place.partition.directory())
     }
 
     /// Looks up what is in memory, and searches the logs that lie where `may_search` allows it. May block
@@ -265,7 +265,7 @@ impl ListOffsets {
         for asked in &mut self.partitions {
             if let Ok(place) = &asked.place
                 && asked.found.is_none()
-                && (!asked.must_search() || may_search(&place.partition.directory))
+                && (!asked.must_search() || may_search(place.partition.directory()))
             {
                 match look_up(&place.partition, asked.timestamp, place.end) {
                     Ok(found) if place.is_behind && is_unsure(asked.timestamp, &found) => {

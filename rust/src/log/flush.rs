@@ -6,12 +6,14 @@
 //! of closed segments, after which recovery need not look at them. Many logs at once are flushed by
 //! one sync of their file system (`begin_shared_flush`, `finish_shared_flush`; see `directory/flusher.rs`).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::RwLockWriteGuard;
 
 use crate::error::{Error, Result};
 
+use super::health::Health;
 use super::log::{Appender, Log, Phase};
 use super::segment::Segment;
 use super::state::ends::LogEnds;
@@ -19,12 +21,14 @@ use super::state::ends::LogPosition;
 use super::storage::OpenMode;
 
 /// The part of one log that a sync of the whole file system will have made durable.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct SharedFlush {
     target: LogPosition,
     cuts: u64,
     /// Changes of names in the log's directory.
     names: u64,
+    /// That of the log directory in which it lay.
+    health: Arc<Health>,
 }
 
 impl Log {
@@ -54,6 +58,7 @@ impl Log {
             target: ends.log_end,
             cuts: ends.cuts,
             names: self.names.count(),
+            health: self.health.get(),
         }))
     }
 
@@ -76,8 +81,8 @@ impl Log {
     }
 
     /// The sync has failed: nobody knows what of the directory is on disk.
-    pub(super) fn fail_shared_flush(&self, error: &Error) {
-        self.health.fail(error);
+    pub(super) fn fail_shared_flush(&self, shared: &SharedFlush, error: &Error) {
+        shared.health.fail(error);
         self.notify();
     }
 
@@ -305,6 +310,7 @@ impl Log {
             target: ends.log_end,
             cuts: ends.cuts,
             names: self.names.count(),
+            health: self.health.get(),
         }))
     }
 

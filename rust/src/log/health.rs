@@ -3,7 +3,9 @@
 //! unknown, and a second fsync would lie about it. The process has to start anew and recover.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::RwLock;
 
 use crate::error::{Error, Result};
 
@@ -47,5 +49,43 @@ impl Health {
 
     pub fn is_offline(&self) -> bool {
         self.failure.get().is_some()
+    }
+}
+
+/// The health of the log directory in which a log lies, which may change (`Log::replace_by`).
+pub struct CurrentHealth(RwLock<Arc<Health>>);
+
+impl CurrentHealth {
+    pub fn new(health: Arc<Health>) -> CurrentHealth {
+        CurrentHealth(RwLock::new(health))
+    }
+
+    pub fn get(&self) -> Arc<Health> {
+        self.0.read().clone()
+    }
+
+    /// From now on it is that of another directory. Returns the one before.
+    pub fn replace(&self, health: Arc<Health>) -> Arc<Health> {
+        std::mem::replace(&mut *self.0.write(), health)
+    }
+
+    /// As `Health::fail`.
+    pub fn fail(&self, error: &Error) {
+        self.0.read().fail(error);
+    }
+
+    /// As `Health::fail_for_good`.
+    pub fn fail_for_good(&self, error: &Error) {
+        self.0.read().fail_for_good(error);
+    }
+
+    /// As `Health::check`.
+    pub fn check(&self) -> Result<()> {
+        self.0.read().check()
+    }
+
+    /// As `Health::is_offline`.
+    pub fn is_offline(&self) -> bool {
+        self.0.read().is_offline()
     }
 }

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::uuid::Uuid;
 
 use super::config::LogConfig;
-use super::health::Health;
+use super::health::CurrentHealth;
 use super::segment::Segment;
 use super::segment::delayed_deletion::CondemnedFiles;
 use super::segment::map::SegmentMap;
@@ -52,7 +52,7 @@ pub struct Log {
     pub(super) topic_id: RwLock<Option<Uuid>>,
     pub(super) directory: RwLock<PathBuf>,
     pub(super) open_segments: Arc<OpenSegments>,
-    pub(super) health: Arc<Health>,
+    pub(super) health: CurrentHealth,
     pub(super) config: RwLock<Arc<LogConfig>>,
     pub(super) segments: RwLock<SegmentMap>,
     pub(super) ends: RwLock<LogEnds>,
@@ -70,12 +70,16 @@ pub struct Log {
     pub(super) flushing: Mutex<()>,
     /// How often the log has been cut at its end.
     pub(super) truncations: AtomicU64,
+    /// How often other files have taken the place of all that it had (`replace_by`).
+    pub(super) replacements: AtomicU64,
+    /// Its records are being copied into another log directory: it is not compacted meanwhile.
+    pub(super) is_moving: AtomicBool,
     pub(super) names: NameChanges,
     /// The high watermark has passed the end of a transaction, which nobody has noted yet.
     pub(super) is_unsettled: AtomicBool,
     /// A flush is asked for and has not begun (`Flusher`).
     pub(super) flush_is_queued: AtomicBool,
-    pub(super) condemned: Arc<CondemnedFiles>,
+    pub(super) condemned: RwLock<Arc<CondemnedFiles>>,
     pub(super) traffic: Traffic,
     /// A `Phase`; set under the append lock.
     pub(super) phase: AtomicU8,
@@ -294,6 +298,22 @@ impl Log {
     /// not true of those after it.
     pub fn truncations(&self) -> u64 {
         self.truncations.load(Ordering::Acquire)
+    }
+
+    /// How often other files have taken the place of all that it had: positions in segments that were found
+    /// before mean nothing after.
+    pub(super) fn replacements(&self) -> u64 {
+        self.replacements.load(Ordering::Acquire)
+    }
+
+    /// Whether its records are being copied into another log directory. The cleaner passes over such a log,
+    /// as Kafka's does (`LogManager.abortAndPauseCleaning`).
+    pub fn is_moving(&self) -> bool {
+        self.is_moving.load(Ordering::Acquire)
+    }
+
+    pub fn set_moving(&self, is_moving: bool) {
+        self.is_moving.store(is_moving, Ordering::Release);
     }
 
     /// This replica leads in `epoch` from here on. Kafka notes the epoch in its file at once

@@ -5,7 +5,7 @@
 //! the next start, which removes what is called `.deleted`. On a file system so full that a rename finds
 //! no block, both steps are one: else nothing could be freed there.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -279,7 +279,8 @@ impl Log {
         let _ = segment.aborted();
         // One of the same name may wait already (compacted twice, or truncated and written again);
         // its turn must not take the files of this one. Whoever reads it holds it open.
-        if let Some(earlier) = self.condemned.take(segment.base_offset()) {
+        let condemned = self.condemned.read().clone();
+        if let Some(earlier) = condemned.take(segment.base_offset()) {
             self.open_segments.remove(&earlier)?;
         }
         if !self.open_segments.set_aside(segment.files())? {
@@ -287,7 +288,7 @@ impl Log {
         }
         let delay_ms = self.config.read().file_delete_delay_ms;
         let until = Deadline::after(delay_ms, now_ms);
-        self.condemned.add(segment.files().clone(), until);
+        condemned.add(segment.files().clone(), until);
         Ok(())
     }
 
@@ -295,7 +296,8 @@ impl Log {
     /// found to be superfluous. Returns how many segments went.
     pub fn delete_due_files(&self, now_ms: i64) -> Result<usize> {
         self.remove_given_up_snapshots()?;
-        self.condemned.remove_due(now_ms)
+        let condemned = self.condemned.read().clone();
+        condemned.remove_due(now_ms)
     }
 
     /// Unlinks producer snapshots that a start has found to be superfluous.
@@ -429,14 +431,16 @@ impl Log {
         sync()
     }
 
-    /// Takes the log out of use and renames its directory; readers that hold a range read on. `false`:
-    /// there was no block for the name, and the directory is removed already.
-    pub(super) fn delete(&self, to: &Path) -> Result<bool> {
+    /// Takes the log out of use and gives its directory another name; readers that hold a range read on. Returns
+    /// the path; `None`: there was no block for the name, and the directory is removed already.
+    pub(super) fn delete(&self, name: &str) -> Result<Option<PathBuf>> {
         let flushing = self.flushing.lock();
         let mut appender = self.lock_appender();
         self.check_not_deleted()?;
         let mut directory = self.directory.write();
-        let renamed = self.storage().rename(&directory, to);
+        // Where it lies by now, which may be another log directory than it was in.
+        let to = directory.with_file_name(name);
+        let renamed = self.storage().rename(&directory, &to);
         let renamed = renamed.map_err(Error::io("rename", &directory));
         let is_renamed = match renamed {
             Err(error) if error.lacks_space() => {
@@ -449,14 +453,14 @@ impl Log {
         // From here on a flush that is still queued finds nothing to do: the files may go.
         self.phase.store(Phase::Deleted as u8, Ordering::Release);
         for segment in self.segments.read().values() {
-            segment.files().move_to(to);
+            segment.files().move_to(&to);
         }
-        self.condemned.move_all_to(to);
-        appender.snapshots.set_directory(to);
-        *directory = to.to_path_buf();
+        self.condemned.read().move_all_to(&to);
+        appender.snapshots.set_directory(&to);
+        *directory = to.clone();
         drop((directory, appender, flushing));
         self.notify();
-        Ok(is_renamed)
+        Ok(is_renamed.then_some(to))
     }
 
     fn closed(&self) -> Error {

@@ -15,6 +15,7 @@
 //! | `append.rs` `read.rs` `flush.rs` | write at the end, read, make durable |
 //! | `aborted_transactions.rs` | which transactions a reader of committed records must know |
 //! | `maintain.rs` `retain.rs` `housekeeper.rs` | cut and delete; by age and size; all that is done from time to time |
+//! | `replace.rs` | the files of another log directory in place of those that there are |
 //! | `config.rs` `deadline.rs` `health.rs` | settings, waits, whether a directory may still be written to |
 //! | `names.rs` `storage.rs` `checkpoint_file.rs` `partition_metadata.rs` | names, system calls, small files |
 
@@ -39,6 +40,7 @@ pub mod names;
 pub mod partition_metadata;
 pub mod read;
 pub mod recover;
+mod replace;
 pub mod retain;
 pub mod segment;
 pub mod state;

@@ -110,6 +110,20 @@ pub fn parse_partition_directory(name: &str) -> Option<(&str, i32)> {
     Some((topic, digits.parse().ok()?))
 }
 
+/// `<topic>-<partition>.<unique>-future`. Kafka does not shorten the topic of this one: the name would be another's.
+pub fn future_directory(topic: &str, partition: i32, unique: &str) -> String {
+    format!("{topic}-{partition}.{unique}{FUTURE_DIRECTORY}")
+}
+
+/// Splits `orders-3.<unique>-future` into topic and partition.
+pub fn parse_future_directory(name: &str) -> Option<(&str, i32)> {
+    let (partition, unique) = name.strip_suffix(FUTURE_DIRECTORY)?.rsplit_once('.')?;
+    match unique.is_empty() || unique.contains('-') {
+        true => None,
+        false => parse_partition_directory(partition),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,5 +146,16 @@ mod tests {
         assert_eq!(parse_partition_directory("a-0.4f6b-delete"), None);
         assert_eq!(parse_partition_directory("-1"), None);
         assert_eq!(parse_partition_directory("a-01"), None);
+    }
+
+    #[test]
+    fn a_future_replica_names_its_partition() {
+        let name = future_directory("a.b-c", 12, "4f6b");
+        assert_eq!(name, "a.b-c-12.4f6b-future");
+        assert_eq!(parse_future_directory(&name), Some(("a.b-c", 12)));
+        assert_eq!(parse_partition_directory(&name), None);
+        for other in ["a-0", "a-0.-future", "a-0.4f6b-delete", "a.4f6b-future"] {
+            assert_eq!(parse_future_directory(other), None, "{other}");
+        }
     }
 }

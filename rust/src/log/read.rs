@@ -39,6 +39,8 @@ pub struct FetchedRange {
     pub first_batch_is_cut: bool,
     /// There are segments behind this one that the reader may see.
     pub is_on_older_segment: bool,
+    /// Those of the log before which it was found (`Log::replacements`).
+    replacements: u64,
     file: Option<Arc<dyn StorageFile>>,
     _pin: Option<Arc<Pin>>,
 }
@@ -53,6 +55,7 @@ impl FetchedRange {
             length_bytes: 0,
             first_batch_is_cut: false,
             is_on_older_segment: false,
+            replacements: 0,
             file: None,
             _pin: None,
         }
@@ -107,6 +110,8 @@ impl Log {
         isolation: ReadIsolation,
     ) -> Result<FetchedRange> {
         self.check_not_deleted()?;
+        // Before the ends: a position in files that were replaced means nothing in the others.
+        let replacements = self.replacements();
         let ends = *self.ends.read();
         if offset < ends.log_start_offset || offset > ends.log_end.offset {
             return Err(Error::OffsetOutOfRange {
@@ -139,10 +144,15 @@ impl Log {
             let version = candidate.version();
             match read_segment(&candidate, offset, max_bytes, min_one_batch, bound) {
                 // It was cut between our look at its end and our open: end and file are of two.
-                _ if !version.is_current() => {
+                _ if !version.is_current() || self.replacements() != replacements => {
                     return self.read(offset, max_bytes, min_one_batch, isolation);
                 }
-                Ok(Some(range)) => return Ok(range),
+                Ok(Some(range)) => {
+                    return Ok(FetchedRange {
+                        replacements,
+                        ..range
+                    });
+                }
                 Ok(None) => segment = self.segment_after(candidate.base_offset()),
                 // Between our look at the map and our open, retention or the cleaner may have removed
                 // the file; the map then no longer has this segment, and the read starts over.
@@ -152,6 +162,9 @@ impl Log {
                 }
                 Err(error) => return Err(error),
             }
+        }
+        if self.replacements() != replacements {
+            return self.read(offset, max_bytes, min_one_batch, isolation);
         }
         Ok(FetchedRange::empty(offset))
     }
@@ -197,6 +210,10 @@ impl Log {
             return Ok(self.offsets().log_end_offset);
         };
         let beyond = segment.with_offset_index(|index| index.first_from_position(end))?;
+        if self.replacements() != range.replacements {
+            // The position is one in other files.
+            return Ok(self.offsets().log_end_offset);
+        }
         Ok(beyond.map(|entry| entry.offset).unwrap_or_else(|| {
             let next = self.segment_after(range.segment_base_offset);
             next.map_or(self.offsets().log_end_offset, |next| next.base_offset())
@@ -282,6 +299,7 @@ fn read_segment(
         length_bytes: wanted.min(max_position.saturating_sub(first.position_byte)),
         first_batch_is_cut: wanted < first_bytes,
         is_on_older_segment: segment.base_offset() < bound.segment_base_offset,
+        replacements: 0,
         file: Some(file),
         _pin: Some(pin),
     }))

@@ -81,6 +81,15 @@ impl BrokerCore {
         let failed = Error::io("start a network thread", std::path::Path::new("/proc/self"));
         core.spawn(listeners).map_err(failed)?;
         let control = core.shared.control();
+        let notices = control.clone();
+        let moving_threads = core.shared.context.settings.moving_threads;
+        core.shared
+            .node
+            .moves()
+            .set_rate(core.shared.context.settings.moving_rate_bytes);
+        core.shared
+            .node
+            .resume_moves(moving_threads, move |trouble| notices.notice(trouble));
         let start = |settings| Fetchers::start(settings, &core.shared.node, control.clone());
         core.fetchers = replication.map(start);
         Ok(core)
@@ -131,6 +140,7 @@ impl BrokerCore {
         if let Some(fetchers) = &self.fetchers {
             fetchers.stop();
         }
+        self.shared.node.stop_moves(timeout);
         self.threads.stop(timeout, || storage.end_watchdog());
         // Nobody else would delete the logs of a topic that is gone from the metadata.
         storage.wait_for_changes(deadline);
@@ -208,6 +218,8 @@ mod tests {
             throttle_samples: (11, 1_000),
             intervals: Intervals::default(),
             cleaner: CleanerSettings::default(),
+            moving_threads: 1,
+            moving_rate_bytes: i64::MAX,
             replication: None,
         };
         let mailboxes = Mailboxes::new(1).expect("an eventfd");

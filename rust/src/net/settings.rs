@@ -40,6 +40,10 @@ pub struct Settings {
     /// How often the logs are looked after.
     pub intervals: Intervals,
     pub cleaner: CleanerSettings,
+    /// `num.replica.alter.log.dirs.threads`
+    pub moving_threads: usize,
+    /// `replica.alter.log.dirs.io.max.bytes.per.second`
+    pub moving_rate_bytes: i64,
     /// `None`: there are no other brokers.
     pub replication: Option<ReplicationSettings>,
 }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use super::publish::TopicPlan;
 use super::{ids_of, random_u64};
 use crate::error::{Error, Result};
+use crate::image::PartitionRegistration;
 use crate::log::config::LogConfig;
 use crate::log::directory::directories::LogDirectories;
 use crate::log::directory::meta_properties::MetaProperties;
@@ -196,6 +197,16 @@ impl Claimed {
             },
             on_loaded: &on_loaded,
         };
+        let promoted = self.promote_futures(registration)?;
+        let lacks_directories = !self.directories.refused.is_empty();
+        for (name, index, path) in promoted {
+            notes.lock().push(format!(
+                "{name}-{index} was about to be moved: it lies in {path} from now on"
+            ));
+            if lacks_directories {
+                lost.lock().push((name, index));
+            }
+        }
         let stop = &self.progress.stop;
         let options = directory_options(&self.options, self.jitter_seed, rules, stop);
         let loaded = self.directories.load(&options);
@@ -213,6 +224,34 @@ impl Claimed {
         let refused = self.directories.refused.iter().skip(refused_before);
         notes.extend(refused.map(|(_, error)| error.to_string()));
         Ok((notes, lost.into_inner()))
+    }
+}
+
+impl Claimed {
+    /// Makes those future replicas the logs of their partitions that have none, where the metadata says that they lie
+    /// there. Returns topic, index and directory of each.
+    fn promote_futures<'r>(
+        &self,
+        registration: impl Fn(&str, i32) -> Option<(Uuid, &'r PartitionRegistration)>,
+    ) -> Result<Vec<(String, i32, String)>> {
+        let mut promoted = Vec::new();
+        for directory in &self.directories.online {
+            let names = directory.future_names().unwrap_or_default();
+            for (name, topic, index, id) in names {
+                let known = registration(&topic, index).filter(|(known, _)| Some(*known) == id);
+                let Some((topic_id, registration)) = known else {
+                    continue;
+                };
+                let told = registration.directory_of(self.options.node_id);
+                let is_here = told == directory.identity().directory_id;
+                if !is_here || self.find_partition(&topic, topic_id, index).is_some() {
+                    continue;
+                }
+                directory.promote_name(&name, &topic, index)?;
+                promoted.push((topic, index, directory.path().display().to_string()));
+            }
+        }
+        Ok(promoted)
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod claim;
 mod house;
+mod moves;
 mod publish;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 
 pub use claim::{Claimed, LoadProgress, LostRecords, NodeOptions};
+pub use moves::{FutureFacts, MoveRefusal, Moves};
 pub use publish::{ByDirectory, MetadataDelta, TopicPlan};
 
 use crate::error::{Error, Result};
@@ -29,6 +31,7 @@ use crate::log::housekeeper::{CleanerSettings, HousekeeperThread};
 use crate::replica::brokers::RegisteredBrokers;
 use crate::replica::follower::Followers;
 use crate::replica::leader::IsrAnswer;
+use crate::replica::moves::Assignments;
 use crate::replica::park::Wake;
 use crate::replica::replication::Replication;
 use crate::uuid::Uuid;
@@ -69,6 +72,9 @@ pub struct Node {
     in_controlled_shutdown: AtomicBool,
     /// The parts that its replicas need to lead others.
     replication: Arc<Replication>,
+    moves: Moves,
+    /// One beginning of a move at a time.
+    altering: Mutex<()>,
 }
 
 impl Node {
@@ -102,6 +108,8 @@ impl Node {
             image: RwLock::new(Arc::new(Image::new(&options.cluster_id, options.node_id))),
             changing: Mutex::new(()),
             replication: Arc::new(Replication::new(options.node_id, waker.clone())),
+            moves: Moves::new(Assignments::new(waker.clone())),
+            altering: Mutex::new(()),
             waker,
             followers: OnceLock::new(),
             in_controlled_shutdown: AtomicBool::new(false),
@@ -146,7 +154,7 @@ impl Node {
             for replica in topic.replicas() {
                 let planned = topic.partition(replica.index);
                 let planned = planned.and_then(|each| each.directory_of(self.node_id));
-                let found = replica.directory.identity().directory_id;
+                let found = replica.directory().identity().directory_id;
                 if let Some(directory_id) = found.filter(|_| found != planned) {
                     moved.push(Moved {
                         topic_id: topic.id,

@@ -83,6 +83,10 @@ impl Node {
         for (topic, older) in &replaced {
             transfer_waiters(topic, older, &mut gone);
         }
+        for replica in gone.0.iter().flat_map(|(_, replicas)| replicas) {
+            self.moves.cancel_soon(&replica.log);
+        }
+        self.moves.look_again();
         if let Some(followers) = self.followers.get() {
             let mut following = Following {
                 leaves: self
@@ -271,7 +275,7 @@ struct Gone(ByDirectory<Arc<Partition>>);
 
 impl Gone {
     fn take(&mut self, topic: &Topic, replica: &Arc<Partition>) {
-        let directory = &replica.directory;
+        let directory = replica.directory();
         directory.forget(&topic.name, replica.index);
         let is_its = |(known, _): &&mut (Arc<LogDirectory>, _)| Arc::ptr_eq(known, directory);
         match self.0.iter_mut().find(is_its) {

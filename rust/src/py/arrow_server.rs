@@ -34,6 +34,7 @@ impl PyArrowServer {
     /// Takes the descriptor over; see `_native.pyi`.
     #[new]
     #[pyo3(signature = (listener, *, open, answer, roots, any_path, idle_ms_max, secret=None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
         listener: RawFd,

@@ -14,9 +14,11 @@
 
 pub mod brokers;
 pub mod follower;
+mod home;
 pub mod isr_changes;
 pub mod leader;
 mod leading;
+pub mod moves;
 pub mod park;
 mod partition;
 pub mod replication;

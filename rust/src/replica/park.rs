@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 use ahash::RandomState;
 use parking_lot::Mutex;
 
-use crate::log::health::Health;
+use crate::log::health::{CurrentHealth, Health};
 use crate::log::log::{Log, LogObserver};
 use crate::log::state::ends::LogOffsets;
 
@@ -83,7 +83,7 @@ pub enum StopReason {
 pub struct Waiters {
     parked: Mutex<HashMap<Parked, WaitFor, RandomState>>,
     waker: Arc<dyn Wake>,
-    health: Arc<Health>,
+    health: CurrentHealth,
     ended: OnceLock<StopReason>,
 }
 
@@ -93,7 +93,7 @@ impl Waiters {
         Waiters {
             parked: Mutex::default(),
             waker,
-            health,
+            health: CurrentHealth::new(health),
             ended: OnceLock::new(),
         }
     }
@@ -101,6 +101,11 @@ impl Waiters {
     /// The caller looks at the log after this returns, and deregisters when it answers.
     pub fn register(&self, parked: Parked, wait_for: WaitFor) {
         self.parked.lock().insert(parked, wait_for);
+    }
+
+    /// The log lies in another log directory from now on, of this health.
+    pub fn move_to(&self, health: Arc<Health>) {
+        self.health.replace(health);
     }
 
     /// Takes a waiter out. False: it has been woken, and was out already.

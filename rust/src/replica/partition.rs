@@ -9,6 +9,7 @@ use crate::image::PartitionRegistration;
 use crate::log::append::{AppendInfo, AppendRequest};
 use crate::log::directory::LogDirectory;
 use crate::log::log::Log;
+use crate::replica::home::Home;
 use crate::replica::leading::Leading;
 use crate::replica::park::{StopReason, Waiters};
 use crate::replica::replication::Replication;
@@ -42,8 +43,7 @@ pub struct Partition {
     pub(super) leader_high_watermark: AtomicI64,
     pub log: Arc<Log>,
     pub waiters: Arc<Waiters>,
-    /// Where the log lies.
-    pub directory: Arc<LogDirectory>,
+    home: Home,
     /// Its knowledge of the other replicas, where it leads them. `None`: there is no other.
     pub(super) leading: Option<Leading>,
     pub(super) replication: Arc<Replication>,
@@ -119,7 +119,7 @@ impl Partition {
             leader_high_watermark: AtomicI64::new(-1),
             log,
             waiters,
-            directory,
+            home: Home::new(directory),
             leading: leads_others.then(|| Leading::new(replication.node_id, registration)),
             replication: replication.clone(),
         };
@@ -128,6 +128,17 @@ impl Partition {
             false => replica.look_again(),
         }
         replica
+    }
+
+    /// Where the log lies.
+    pub fn directory(&self) -> &Arc<LogDirectory> {
+        self.home.directory()
+    }
+
+    /// The log lies there from now on (`Log::replace_by`).
+    pub fn move_to(&self, directory: &Arc<LogDirectory>) {
+        self.waiters.move_to(directory.health().clone());
+        self.home.move_to(directory);
     }
 
     /// The metadata has come to this; nothing of it may make another replica of this one (`is_of`).
@@ -163,7 +174,7 @@ impl Partition {
 
     /// Its log directory has failed. What of it is in memory is not told either, as in Kafka.
     pub fn is_offline(&self) -> bool {
-        self.directory.health().is_offline()
+        self.directory().health().is_offline()
     }
 
     /// The leader epoch at this moment, which may be a later one than `leader_epoch`.
@@ -192,7 +203,7 @@ impl Partition {
         }
         match ended {
             Some(_) => Some(Err(self.deleted())),
-            None => self.directory.health().check().err().map(Err),
+            None => self.directory().health().check().err().map(Err),
         }
     }
 
@@ -334,11 +345,11 @@ impl Partition {
 
     /// Asks for a flush of what was appended so far. Does not wait.
     pub fn request_flush(&self) {
-        self.directory.request_flush(&self.log);
+        self.directory().request_flush(&self.log);
     }
 
     /// Waits until what was appended so far is on disk, or the directory has failed.
     pub fn flush(&self) {
-        self.directory.flush_here(&self.log);
+        self.directory().flush_here(&self.log);
     }
 }

@@ -16,7 +16,7 @@ nor does it grow. Used by the control thread only, once the node serves.
 Kafka: `QuorumController`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from kafkalite import _native
@@ -57,11 +57,15 @@ class Controller:
         self._publisher = publisher
         self._lock = lock
         self._producer_ids = iter(range(0))
+        self.preferred: Callable[[str, int], bytes | None] = _no_directory
+        """The id of the log directory in which a new partition is to lie, if that was said."""
 
     async def create_topics(self, wanted: Sequence[NewTopic]) -> dict[str, bytes]:
         """Makes topics, which must have been checked, by one flush of the metadata: all of them, or
         none if the metadata cannot be written or a log not be made. Returns their ids."""
-        assignments = self._assign(count_partitions(wanted))
+        count_partitions(wanted)
+        new = [(each.name, index) for each in wanted for index in range(each.partition_count)]
+        assignments = self._assign(new)
         topic_ids = {each.name: _native.random_uuid_bytes() for each in wanted}
         records = creation_records(wanted, topic_ids, assignments)
         with self._lock.changing(topic_ids, are_new=True):
@@ -83,7 +87,14 @@ class Controller:
     async def create_partitions(self, total_counts: Mapping[str, int]) -> None:
         """Gives topics more partitions, so that each has its total, by one flush of the metadata:
         all of them, or none if a log cannot be made or the metadata not be written."""
-        assignments = self._assign(count_new(self._writer.image, total_counts))
+        count_new(self._writer.image, total_counts)
+        topics = self._writer.image.topics
+        new = [
+            (name, index)
+            for name, total in total_counts.items()
+            for index in range(len(topics[name].partitions), total)
+        ]
+        assignments = self._assign(new)
         growth = grow(self._writer.image, total_counts, assignments)
         states = self._publisher.states(self._writer.image, growth.topics)
         with self._lock.changing(states, are_new=False):
@@ -123,6 +134,23 @@ class Controller:
         await self._submit([record])
         self._producer_ids = iter(ids)
 
+    async def assign_directories(self, assignments: Sequence[tuple[bytes, int, bytes]]) -> None:
+        """Has the metadata say in which log directories replicas lie: topic id, partition, id of
+        the directory. A partition that is not there any more is passed over."""
+        async with self._lock.held():
+            topics = {each.id: each for each in self._writer.image.topics.values()}
+            records = [
+                messages.PartitionChangeRecord(
+                    topic_id=topic_id, partition_id=index, directories=[directory]
+                )
+                for topic_id, index, directory in assignments
+                if topic_id in topics and index < len(topics[topic_id].partitions)
+            ]
+            if not records:
+                return
+            delta = await self._submit(records)
+        self._publish_topics(self._publisher.states(delta.image, delta.changed_topics))
+
     async def _submit(self, records: Sequence[Any]) -> MetadataDelta:
         """Takes the lock over, and lets it go when the records are in the image, or never will be.
         Configurations and features that they change hold then."""
@@ -134,13 +162,16 @@ class Controller:
         self._publisher.publish(delta)
         return delta
 
-    def _assign(self, count: int) -> list[Assignment]:
+    def _assign(self, new: Sequence[tuple[str, int]]) -> list[Assignment]:
         """Places new partitions."""
         try:
-            directories = self._publisher.place(count)
+            directories = self._publisher.place(len(new))
         except KafkaliteError as error:
             raise _logs_not_made(error) from error
-        return [Assignment((self._node_id,), (each,)) for each in directories]
+        return [
+            Assignment((self._node_id,), (self.preferred(*place) or directory,))
+            for place, directory in zip(new, directories, strict=True)
+        ]
 
     async def _make_logs(self, states: Mapping[str, TopicState]) -> None:
         try:
@@ -157,3 +188,7 @@ class Controller:
 
 def _logs_not_made(error: KafkaliteError) -> ControllerError:
     return ControllerError(codes.KAFKA_STORAGE_ERROR, f"the logs cannot be made: {error}")
+
+
+def _no_directory(_topic: str, _index: int) -> None:
+    """Nobody has said anything."""

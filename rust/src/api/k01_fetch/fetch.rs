@@ -186,7 +186,7 @@ impl Fetch {
             let Some(asked) = self.partitions.get(place) else {
                 break;
             };
-            if let Some(directory) = asked.partition.as_ref().map(|each| &each.directory)
+            if let Some(directory) = asked.partition.as_ref().map(|each| each.directory())
                 && here.is_none_or(|here| !Arc::ptr_eq(here, directory))
             {
                 if may_read(directory) {
@@ -228,7 +228,7 @@ impl Fetch {
         let (_, next) = left.find(|(place, asked)| self.must_enter(*place, asked))?;
         next.partition
             .as_ref()
-            .map(|partition| &partition.directory)
+            .map(|partition| partition.directory())
     }
 
     /// The partition at this place has to be looked at by one who may wait in its log directory: there are records, or the high
@@ -300,7 +300,7 @@ impl Fetch {
         looked: &Looked,
     ) -> Result<Part> {
         // It may have failed while the request waited.
-        partition.directory.health().check()?;
+        partition.directory().health().check()?;
         let leading_epoch = partition.log.leading_epoch();
         match leads_still(partition, wanted.current_leader_epoch) {
             code::NONE => {}

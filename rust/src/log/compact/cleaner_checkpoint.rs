@@ -93,6 +93,18 @@ fn lower(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {
     checkpoint.write(directory.storage(), &path_of(directory))
 }
 
+/// A log has moved into another log directory: it is as clean there as it was (`LogCleaner.alterCheckpointDir`).
+pub fn hand_over(from: &LogDirectory, to: &LogDirectory, log: &Log) -> Result<()> {
+    let known = {
+        let _lock = from.checkpoint_lock();
+        get(&read(from)?, log)
+    };
+    match known {
+        Some(offset) => set(to, log, offset, log.truncations()),
+        None => Ok(()),
+    }
+}
+
 fn path_of(directory: &LogDirectory) -> PathBuf {
     directory.path().join(names::CLEANER_OFFSET_CHECKPOINT)
 }

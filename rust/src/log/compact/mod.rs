@@ -175,7 +175,8 @@ impl Cleaner {
         let mut dirtiest: Option<(Arc<Log>, CleanPlan, u64)> = None;
         for (truncations, log) in logs {
             let config = log.config();
-            if !config.cleanup_policy.compact || self.left_alone.holds(&log, now_ms) {
+            let is_passed_over = log.is_moving() || self.left_alone.holds(&log, now_ms);
+            if !config.cleanup_policy.compact || is_passed_over {
                 continue;
             }
             let first = log.first_base_offset();
@@ -231,7 +232,7 @@ impl Cleaner {
         now_ms: i64,
         stop: &AtomicBool,
     ) -> Result<Option<CleanReport>> {
-        let first = log.first_base_offset();
+        let (first, replacements) = (log.first_base_offset(), log.replacements());
         let result = or_error(&log.directory(), || {
             log.remove_cleaned_leftovers()?;
             self.clean_with_map(log, plan, now_ms, stop)
@@ -241,6 +242,8 @@ impl Cleaner {
         match result {
             // Its first segments have been deleted meanwhile, and perhaps their files.
             Err(_) if is_deleted(log) || log.first_base_offset() != first => Ok(None),
+            // It lies in another log directory by now.
+            Err(_) if log.replacements() != replacements => Ok(None),
             result => result,
         }
     }

@@ -18,7 +18,7 @@ impl LogDirectory {
     pub fn write_checkpoints(&self) -> Result<()> {
         self.health.check()?;
         let mut moved = Ok(());
-        for log in self.logs() {
+        for log in self.all_logs() {
             // One that stays where it is keeps no other from going on.
             let of_one = or_error(&log.directory(), || log.advance_recovery_point());
             moved = moved.and(of_one.map(drop));
@@ -33,7 +33,7 @@ impl LogDirectory {
     pub fn write_high_watermarks(&self) -> Result<()> {
         self.health.check()?;
         let _checkpointing = self.checkpointing.lock();
-        let offsets = self.logs().into_iter().map(|log| {
+        let offsets = self.all_logs().into_iter().map(|log| {
             let key = TopicPartition {
                 topic: log.topic().to_owned(),
                 partition: log.partition(),
@@ -56,7 +56,7 @@ impl LogDirectory {
         // Before the look at the logs: none of these is among them, nor made anew while the lock is held.
         let gone = self.gone.lock().clone();
         let mut checkpoints = Checkpoints::default();
-        for log in self.logs() {
+        for log in self.all_logs() {
             let key = TopicPartition {
                 topic: log.topic().to_owned(),
                 partition: log.partition(),

@@ -287,7 +287,7 @@ pub fn flush_together(logs: &[Arc<Log>], file_system: &dyn StorageFileSystem) {
             }
             Err(error) => {
                 let copy = std::io::Error::new(error.kind(), error.to_string());
-                log.fail_shared_flush(&Error::io("syncfs", &log.directory())(copy));
+                log.fail_shared_flush(&shared, &Error::io("syncfs", &log.directory())(copy));
             }
         }
     }

@@ -69,7 +69,10 @@ impl LogDirectory {
             self.sync_all(file_system)?;
         }
         let mut gone = loading.checkpoints.into_names();
-        gone.retain(|name| self.log(&name.topic, name.partition).is_none());
+        gone.retain(|name| {
+            let (topic, partition) = (&name.topic, name.partition);
+            self.log(topic, partition).is_none() && self.future(topic, partition).is_none()
+        });
         *self.gone.lock() = gone;
         let mut strays = strays.into_inner();
         strays.sort();
@@ -88,6 +91,7 @@ impl LogDirectory {
                 self.deletions
                     .add_directory(self.path.join(&entry.name), at_once);
             } else if let Some((topic, partition)) = names::parse_partition_directory(&entry.name)
+                .or_else(|| names::parse_future_directory(&entry.name))
                 && topic != names::METADATA_TOPIC
             {
                 let topic = topic.to_owned();
@@ -129,7 +133,8 @@ impl LogDirectory {
         let offset_in = |checkpoint: &OffsetCheckpoint| {
             checkpoint.offsets.get(key).copied().unwrap_or(0).max(0)
         };
-        let is_single = (options.is_single_replica)(&key.topic, key.partition);
+        let is_single = (options.is_single_replica)(&key.topic, key.partition)
+            && !name.ends_with(names::FUTURE_DIRECTORY);
         let high_watermark = offset_in(&checkpoints.high_watermark);
         let parameters = LogParameters {
             directory: self.path.join(name),
@@ -147,8 +152,12 @@ impl LogDirectory {
         };
         let (log, mut report) =
             load_of_topic(&self.open_segments, &self.health, parameters, topic_id)?;
+        if name.ends_with(names::FUTURE_DIRECTORY) {
+            log.condemned.read().join(&self.deletions);
+            return self.add_future(key, log);
+        }
         report.is_cut = log.offsets().log_end_offset < high_watermark;
-        log.condemned.join(&self.deletions);
+        log.condemned.read().join(&self.deletions);
         (options.on_loaded)(&log, &report, loading.count);
         self.logs
             .write()

@@ -176,18 +176,18 @@ impl LogDirectory {
         Some(log)
     }
 
-    fn condemn(&self, log: &Log, unique: &str, due: Deadline) -> Result<PathBuf> {
+    pub(super) fn condemn(&self, log: &Log, unique: &str, due: Deadline) -> Result<PathBuf> {
         let name = renamed(
             log.topic(),
             log.partition(),
             unique,
             names::DELETE_DIRECTORY,
         );
-        let to = self.path.join(name);
-        if log.delete(&to)? {
+        let to = log.delete(&name)?;
+        if let Some(to) = &to {
             self.deletions.add_directory(to.clone(), due);
         }
-        Ok(to)
+        Ok(to.unwrap_or_else(|| self.path.join(name)))
     }
 
     /// After it returns, the logs that were deleted do not come back. If that cannot be had, the log

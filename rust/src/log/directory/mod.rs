@@ -10,12 +10,14 @@
 //!           log-start-offset-checkpoint        where DeleteRecords has moved the start
 //!           cleaner-offset-checkpoint          up to where the cleaner has been
 //!           orders-0/ …                        one directory per partition
+//!           orders-1.<unique>-future/ …        a replica on its way here (`futures.rs`)
 //! ```
 
 mod checkpoints;
 pub mod clean_shutdown;
 pub mod directories;
 pub mod flusher;
+mod futures;
 mod loading;
 mod logs;
 pub mod meta_properties;
@@ -100,6 +102,7 @@ pub struct LogDirectory {
     open_segments: Arc<OpenSegments>,
     health: Arc<Health>,
     logs: RwLock<LogsByPartition>,
+    futures: RwLock<LogsByPartition>,
     /// Names of logs that are gone, of which the checkpoint files may still say something.
     gone: Mutex<HashSet<TopicPartition>>,
     /// How many logs are about to be made.
@@ -173,6 +176,7 @@ impl LogDirectory {
             open_segments: open_segments.clone(),
             health: Arc::new(Health::new(path)),
             logs: RwLock::default(),
+            futures: RwLock::default(),
             gone: Mutex::default(),
             expected: AtomicUsize::new(0),
             creating: Mutex::new(()),
@@ -322,7 +326,7 @@ impl LogDirectory {
 
     fn load_log(&self, parameters: LogParameters) -> Result<(Arc<Log>, LoadReport)> {
         let (log, report) = load(&self.open_segments, &self.health, parameters)?;
-        log.condemned.join(&self.deletions);
+        log.condemned.read().join(&self.deletions);
         Ok((log, report))
     }
 
@@ -330,7 +334,7 @@ impl LogDirectory {
     /// part fails there is no marker, and the next start recovers.
     pub fn close(&self, broker_epoch: i64) -> Result<()> {
         self.health.check()?;
-        let logs = self.logs();
+        let logs = self.all_logs();
         match self.file_system_for(logs.len()) {
             Some(file_system) => self.close_together(logs, file_system)?,
             None => in_parallel(self.recovery_threads, logs, |log| log.close())?,

@@ -23,7 +23,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
 use crate::log::config::LogConfig;
-use crate::log::health::Health;
+use crate::log::health::{CurrentHealth, Health};
 use crate::log::log::{Appender, Log, Phase, Traffic, next_jitter};
 use crate::log::names::{self, LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX};
 use crate::log::partition_metadata;
@@ -381,7 +381,7 @@ impl Loader<'_> {
             topic_id: RwLock::new(topic_id),
             directory: RwLock::new(parameters.directory.clone()),
             open_segments: open_segments.clone(),
-            health: health.clone(),
+            health: CurrentHealth::new(health.clone()),
             config: RwLock::new(Arc::new(parameters.config.clone())),
             segments: RwLock::new(segments),
             ends: RwLock::new(ends),
@@ -397,10 +397,12 @@ impl Loader<'_> {
             verifications: Verifications::default(),
             flushing: Mutex::new(()),
             truncations: AtomicU64::new(0),
+            replacements: AtomicU64::new(0),
+            is_moving: AtomicBool::new(false),
             names: NameChanges::default(),
             flush_is_queued: AtomicBool::new(false),
             traffic: Traffic::default(),
-            condemned: CondemnedFiles::new(open_segments),
+            condemned: RwLock::new(CondemnedFiles::new(open_segments)),
             phase: AtomicU8::new(Phase::Open as u8),
             observer: RwLock::new(None),
         };

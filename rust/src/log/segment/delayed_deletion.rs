@@ -77,6 +77,13 @@ impl CondemnedFiles {
         removed.fold(Ok(()), Result::and).map(|()| due.len())
     }
 
+    /// The directory of the log has been renamed.
+    pub fn take_to(&self, directory: &Path) {
+        for (_, files) in &self.state.lock().waiting {
+            files.move_to(directory);
+        }
+    }
+
     /// The directory of the log has been renamed and is removed as a whole.
     pub fn move_all_to(&self, directory: &Path) {
         for (_, files) in self.state.lock().waiting.drain(..) {

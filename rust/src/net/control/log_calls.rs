@@ -34,7 +34,7 @@ type Ask = Box<dyn FnOnce(&Log) -> Result<Kept> + Send>;
 
 impl ControlCall for LogCall {
     fn queue(&self, storage: &StorageIo) -> QueueId {
-        let number = storage.number_of(&self.partition.directory);
+        let number = storage.number_of(self.partition.directory());
         QueueId::Directory(QueueKind::LogCalls, number)
     }
 

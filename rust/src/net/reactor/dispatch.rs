@@ -471,7 +471,7 @@ fn stage(
             connection,
             slot,
             at: number,
-            directory: storage.number_of(&partition.directory),
+            directory: storage.number_of(partition.directory()),
             partition: partition.clone(),
             guard: each.guard,
             acks_all: produce.acks == -1,

@@ -220,7 +220,7 @@ impl Reactor {
             self.busy == piece.connection && self.is_one_alone_busy() && !self.calls.has_calls();
         if !is_alone
             || piece.length > ALONE_FLUSH_BYTES_MAX
-            || !piece.partition.directory.flushes_fast()
+            || !piece.partition.directory().flushes_fast()
         {
             return false;
         }

@@ -114,7 +114,7 @@ impl Reactor {
         let (storage, memory) = (&self.shared.storage, &self.shared.memory);
         let is_stuck = |each: &ProducePartition| match &each.outcome {
             Outcome::Accepted(partition, _) => {
-                let number = storage.number_of(&partition.directory);
+                let number = storage.number_of(partition.directory());
                 !storage.is_open(QueueId::Directory(QueueKind::Writes, number))
             }
             _ => false,

@@ -234,10 +234,10 @@ fn flush_now(partitions: &[&Arc<Partition>]) {
         let Some(first) = left.first() else {
             return;
         };
-        let directory: Arc<LogDirectory> = first.directory.clone();
+        let directory: Arc<LogDirectory> = first.directory().clone();
         let its = left
             .iter()
-            .filter(|each| Arc::ptr_eq(&each.directory, &directory));
+            .filter(|each| Arc::ptr_eq(each.directory(), &directory));
         let logs: Vec<Arc<Log>> = its.map(|each| each.log.clone()).collect();
         directory.flush_all_here(&logs);
         if left.iter().all(is_left) {

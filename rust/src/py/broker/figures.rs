@@ -160,6 +160,9 @@ fn counts_of(shared: &Shared) -> HashMap<&'static str, i64> {
             of(replication.isr_shrinks.load(Ordering::Relaxed)),
         ),
         ("leaders", leading.leaders),
+        ("moved_bytes", of(shared.node.moves().copied_bytes())),
+        ("moves", shared.node.moves().count() as i64),
+        ("moves_lag_max", shared.node.moves().lag_max()),
         (
             "received_bytes",
             of(counts.received_bytes.load(Ordering::Relaxed)),

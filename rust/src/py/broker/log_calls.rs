@@ -134,7 +134,7 @@ impl Logs {
             .topic(topic)
             .and_then(|topic| topic.replica(partition));
         Ok(partition.is_some_and(|partition| {
-            let number = shared.storage.number_of(&partition.directory);
+            let number = shared.storage.number_of(partition.directory());
             let calls = QueueId::Directory(QueueKind::LogCalls, number);
             !shared.storage.is_open(calls)
         }))

@@ -8,6 +8,7 @@ pub mod claim;
 pub mod figures;
 pub mod leaders;
 pub mod log_calls;
+pub mod moves;
 pub mod requests;
 mod settings;
 mod state;
@@ -36,6 +37,7 @@ use claim::ClaimedDirectories;
 use figures::Figures;
 use leaders::Leaders;
 use log_calls::Logs;
+use moves::Moves;
 use requests::Requests;
 use settings::{GivenCleaner, GivenLimits, replication_of, settings_of};
 use state::BrokerState;
@@ -53,6 +55,8 @@ pub struct PyBrokerCore {
     logs: Py<Logs>,
     #[pyo3(get)]
     leaders: Py<Leaders>,
+    #[pyo3(get)]
+    moves: Py<Moves>,
     #[pyo3(get)]
     topics: Py<Topics>,
     /// Repairs at the start, a sentence each.
@@ -104,6 +108,7 @@ impl PyBrokerCore {
             requests: Py::new(py, Requests::new(broker.clone()))?,
             logs: Py::new(py, Logs::new(broker.clone()))?,
             leaders: Py::new(py, Leaders::new(broker.clone()))?,
+            moves: Py::new(py, Moves::new(broker.clone()))?,
             topics: Py::new(py, Topics::new(broker.clone()))?,
             broker,
             repairs: notes,

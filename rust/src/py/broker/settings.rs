@@ -77,6 +77,11 @@ pub fn settings_of(given: &HashMap<String, i64>, cleaner: CleanerSettings) -> Re
             producer_check_ms: setting("producer.id.expiration.check.interval.ms")?,
         },
         cleaner,
+        moving_threads: count_or("num.replica.alter.log.dirs.threads", 1),
+        moving_rate_bytes: given
+            .get("replica.alter.log.dirs.io.max.bytes.per.second")
+            .copied()
+            .unwrap_or(i64::MAX),
         replication: None,
     })
 }

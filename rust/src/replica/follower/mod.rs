@@ -19,7 +19,7 @@
 //! Kafka: `AbstractFetcherThread`, `ReplicaFetcherThread`, `FetchSessionHandler`.
 
 pub mod answer;
-mod replicate;
+pub(super) mod replicate;
 mod request;
 mod session;
 

@@ -77,7 +77,7 @@ impl Partition {
     /// Errors: `NotLeader` if the replica plays another role by now, those of `Log::truncate_to`.
     pub fn truncate_as_follower(&self, offset: i64, now_ms: i64) -> Result<()> {
         let check = || self.log.check_role(self.role_number);
-        cleaner_checkpoint::truncate(&self.directory, &self.log, offset, now_ms, check)?;
+        cleaner_checkpoint::truncate(self.directory(), &self.log, offset, now_ms, check)?;
         // What comes in place of the records that were cut off is not committed yet.
         let high_watermark = self.log.high_watermark();
         self.log
@@ -89,7 +89,7 @@ impl Partition {
     /// Errors: as `truncate_as_follower`.
     pub fn start_anew(&self, offset: i64, now_ms: i64) -> Result<()> {
         let check = || self.log.check_role(self.role_number);
-        cleaner_checkpoint::start_anew(&self.directory, &self.log, offset, now_ms, check)?;
+        cleaner_checkpoint::start_anew(self.directory(), &self.log, offset, now_ms, check)?;
         self.log.set_replicated_offset_in(self.role_number, offset);
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Partition {
 
 /// How many bytes of `records` lie before the first batch of an epoch above `leader_epoch`, and before one that
 /// is not whole. Errors: `CorruptMessage` for a length that no batch has.
-fn bytes_up_to_epoch(records: &[u8], leader_epoch: i32) -> Result<usize> {
+pub(in crate::replica) fn bytes_up_to_epoch(records: &[u8], leader_epoch: i32) -> Result<usize> {
     let mut taken = 0;
     loop {
         let rest = &records[taken..];
@@ -163,7 +163,7 @@ fn epoch_of(batch: &[u8]) -> i32 {
 }
 
 /// The base offset of the first batch.
-fn base_offset(records: &[u8]) -> i64 {
+pub(in crate::replica) fn base_offset(records: &[u8]) -> i64 {
     records
         .first_chunk()
         .map_or(0, |field| i64::from_be_bytes(*field))
@@ -177,7 +177,7 @@ fn last_offset(records: &[u8]) -> Option<i64> {
 
 /// Cuts whole batches into pieces of at most `piece_bytes`, or of one batch that is larger: a piece goes into
 /// one segment as a whole.
-fn split(records: &mut [u8], piece_bytes: u64) -> Result<Vec<&mut [u8]>> {
+pub(in crate::replica) fn split(records: &mut [u8], piece_bytes: u64) -> Result<Vec<&mut [u8]>> {
     if records.len() as u64 <= piece_bytes {
         return Ok(vec![records]);
     }

@@ -1,0 +1,71 @@
+"""AlterReplicaLogDirs (key 34), versions 1 and 2: moves replicas of this broker between its log
+directories (KIP-113).
+
+Behaviour: each partition is answered once its move has begun, which goes on after that;
+DescribeLogDirs (35) shows the future replica until it is the log. A move to where the replica lies
+ends one that is under way, and so does a move to another directory. Of a partition that is named
+twice, the last directory counts.
+
+Refusals, per partition, in Kafka's order (`ReplicaManager.alterReplicaLogDirs`):
+CLUSTER_AUTHORIZATION_FAILED; INVALID_TOPIC_EXCEPTION where the name is too long for a future
+replica's directory; LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR where that directory is offline, or
+that of the replica; UNKNOWN_TOPIC_OR_PARTITION; REPLICA_NOT_AVAILABLE of a partition that this
+broker has no replica of; KAFKA_STORAGE_ERROR while any log directory is offline. Where there is no
+replica yet the directory is kept in mind for it.
+
+Version notes: v2 is flexible; nothing else differs.
+"""
+
+from kafkalite import _native
+from kafkalite.access import ALTER, CLUSTER
+from kafkalite.context import Context
+from kafkalite.errors import KafkaliteError
+from kafkalite.protocol import codes, messages
+
+NAME = "AlterReplicaLogDirs"
+
+Result = messages.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
+Row = Result.AlterReplicaLogDirPartitionResult
+
+NOT_THERE = (codes.UNKNOWN_TOPIC_OR_PARTITION, codes.REPLICA_NOT_AVAILABLE)
+
+
+async def handle(
+    context: Context, request: _native.Request, message: messages.AlterReplicaLogDirsRequest
+) -> messages.AlterReplicaLogDirsResponse:
+    """Begins the moves on a thread of their own, since disks are waited for."""
+    asked: dict[tuple[str, int], str] = {}
+    sliced = context.tasks.sliced
+    async for directory in sliced(message.dirs):
+        async for topic in sliced(directory.topics):
+            asked.update({(topic.name, index): directory.path for index in topic.partitions})
+    if not context.may(request, ALTER, CLUSTER):
+        found = dict.fromkeys(asked, codes.CLUSTER_AUTHORIZATION_FAILED)
+    else:
+        found = await _begin(context, asked)
+    results: dict[str, Result] = {}
+    for (name, index), code in found.items():
+        result = results.setdefault(name, Result(topic_name=name))
+        result.partitions.append(Row(partition_index=index, error_code=code))
+    return messages.AlterReplicaLogDirsResponse(results=list(results.values()))
+
+
+async def _begin(context: Context, asked: dict[tuple[str, int], str]) -> dict[tuple[str, int], int]:
+    def begin() -> dict[tuple[str, int], tuple[int, str]]:
+        return {
+            (name, index): context.moves.begin(name, index, path)
+            for (name, index), path in asked.items()
+        }
+
+    try:
+        begun = await context.background.run(begin)
+    except KafkaliteError as error:
+        context.log.error(f"{NAME}: {error}")
+        return dict.fromkeys(asked, codes.UNKNOWN_SERVER_ERROR)
+    for (name, index), (code, sentence) in begun.items():
+        if code:
+            context.log.warning(f"{name}-{index} is not moved: {sentence}")
+        directory = context.moves.directory_id(asked[name, index]) if code in NOT_THERE else None
+        if directory is not None:
+            context.replicas.prefer(name, index, directory)
+    return {place: code for place, (code, _) in begun.items()}

@@ -1,0 +1,192 @@
+//! Future replicas: logs of a log directory that are on their way to take the place of one in another (KIP-113).
+//!
+//! ```text
+//! two/orders-0.<32 hexadecimal digits>-future     a copy under way, with a partition.metadata of its own
+//! ```
+//!
+//! They are in `futures`, not among the `logs`: nobody reads them, retention and the cleaner leave them alone. Their offsets stand in
+//! the checkpoint files of the directory under the name of their partition, as Kafka writes them: no log of that
+//! name lies there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::logs::renamed;
+use super::{LogDirectory, NewLog};
+use crate::error::{Error, Result};
+use crate::log::deadline::Deadline;
+use crate::log::directory::offset_checkpoint::TopicPartition;
+use crate::log::log::Log;
+use crate::log::names;
+use crate::log::partition_metadata;
+use crate::log::recover::LogParameters;
+use crate::uuid::Uuid;
+
+/// The name of a future replica's directory, topic and partition, and the topic's id.
+pub type FutureName = (String, String, i32, Option<Uuid>);
+
+impl LogDirectory {
+    /// The future replicas that lie here.
+    pub fn futures(&self) -> Vec<Arc<Log>> {
+        self.futures.read().values().cloned().collect()
+    }
+
+    pub fn future(&self, topic: &str, partition: i32) -> Option<Arc<Log>> {
+        let futures = self.futures.read();
+        futures.get(&(Arc::from(topic), partition)).cloned()
+    }
+
+    /// Logs and future replicas: all whose offsets the checkpoint files say.
+    pub(super) fn all_logs(&self) -> Vec<Arc<Log>> {
+        let mut logs = self.logs();
+        logs.extend(self.futures());
+        logs
+    }
+
+    /// Makes an empty future replica. After it returns, it survives a power cut.
+    ///
+    /// Errors: `InvalidArgument` if the partition has a log or a future replica here; `LogDirOffline`; `Io`.
+    pub fn create_future(&self, wanted: NewLog, now_ms: i64) -> Result<Arc<Log>> {
+        self.health.check()?;
+        let _creating = self.creating.lock();
+        let key = (wanted.topic.clone(), wanted.partition);
+        if self.logs.read().contains_key(&key) || self.futures.read().contains_key(&key) {
+            return Err(Error::InvalidArgument(format!(
+                "{}-{} is in {} already",
+                wanted.topic,
+                wanted.partition,
+                self.path.display()
+            )));
+        }
+        self.forget_offsets(std::slice::from_ref(&wanted))?;
+        let name = names::future_directory(&wanted.topic, wanted.partition, &self.unique_text());
+        let directory = self.path.join(name);
+        partition_metadata::create_directory(self.storage(), &directory, wanted.topic_id)?;
+        let parameters = LogParameters::new(
+            directory,
+            wanted.topic.to_string(),
+            wanted.partition,
+            wanted.config,
+            now_ms,
+            self.next_seed(),
+        );
+        let (log, _) = self.load_log(parameters)?;
+        // It follows the log that it is copied from.
+        log.set_replicated_offset(0);
+        self.futures.write().insert(key, log.clone());
+        Ok(log)
+    }
+
+    /// Takes a future replica out and renames its directory as `delete_log` does. Of a directory that has failed nothing is
+    /// renamed: its next start finds the future replica there. Errors: as those of `delete_log`.
+    pub fn delete_future(&self, future: &Arc<Log>, now_ms: i64) -> Result<()> {
+        self.take_future(future);
+        if self.health.is_offline() {
+            return Ok(());
+        }
+        let due = Deadline::after(future.config().file_delete_delay_ms, now_ms);
+        let condemned = self.condemn(future, &self.unique_text(), due);
+        condemned.map(drop).and_then(|()| self.sync_deleted())
+    }
+
+    /// Takes a future replica out, if it is this very one.
+    pub fn take_future(&self, future: &Arc<Log>) -> bool {
+        let key = (Arc::from(future.topic()), future.partition());
+        let mut futures = self.futures.write();
+        let is_it = futures
+            .get(&key)
+            .is_some_and(|known| Arc::ptr_eq(known, future));
+        if is_it {
+            futures.remove(&key);
+        }
+        is_it
+    }
+
+    /// The name that the directory of a log gets when it is out of use.
+    pub fn aside_name(&self, log: &Log) -> String {
+        let unique = self.unique_text();
+        renamed(
+            log.topic(),
+            log.partition(),
+            &unique,
+            names::DELETE_DIRECTORY,
+        )
+    }
+
+    /// A log of this directory has got the files of `future`, which lay in `to` (`Log::replace_by`): it is one of the logs
+    /// there from now on, unless it was deleted meanwhile. `aside`, its old files, go after their delay.
+    pub fn hand_over(
+        &self,
+        log: &Arc<Log>,
+        future: &Arc<Log>,
+        to: &LogDirectory,
+        aside: PathBuf,
+        now_ms: i64,
+    ) -> bool {
+        let due = Deadline::after(log.config().file_delete_delay_ms, now_ms);
+        self.deletions.add_directory(aside, due);
+        let is_ours = self.has(log) && self.forget(log.topic(), log.partition()).is_some();
+        to.take_future(future);
+        if is_ours {
+            let key = (Arc::from(log.topic()), log.partition());
+            let earlier = to.logs.write().insert(key, log.clone());
+            assert!(earlier.is_none(), "two logs of one partition");
+        }
+        is_ours
+    }
+
+    /// After `hand_over`: what the files here said of the log, the files of `to` say from now on.
+    pub fn hand_over_offsets(&self, to: &LogDirectory) -> Result<()> {
+        to.write_checkpoint_files()?;
+        self.write_checkpoint_files()
+    }
+
+    /// Directories of future replicas, by their partitions, with the topic's id. Before they are loaded.
+    pub fn future_names(&self) -> Result<Vec<FutureName>> {
+        let entries = self.storage().read_directory(&self.path);
+        let entries = entries.map_err(Error::io("readdir", &self.path))?;
+        let mut found = Vec::new();
+        for entry in entries.into_iter().filter(|entry| entry.is_directory) {
+            if let Some((topic, partition)) = names::parse_future_directory(&entry.name) {
+                let id = partition_metadata::read(self.storage(), &self.path.join(&entry.name))?;
+                found.push((entry.name.clone(), topic.to_owned(), partition, id));
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Has a future replica be the log of its partition, of which no log is anywhere: the last process has ended
+    /// between the two halves of `Log::replace_by`, or the other directory is not there. Before they are loaded.
+    pub fn promote_name(&self, name: &str, topic: &str, partition: i32) -> Result<()> {
+        let (from, to) = (
+            self.path.join(name),
+            self.path.join(format!("{topic}-{partition}")),
+        );
+        let renamed = self.storage().rename(&from, &to);
+        renamed.map_err(Error::io("rename", &from))?;
+        self.sync_names()
+    }
+
+    /// A future replica was loaded. One of a partition that has another one here, or its log, is of a move that
+    /// was given up.
+    pub(super) fn add_future(&self, key: &TopicPartition, log: Arc<Log>) -> Result<()> {
+        let has_log = self
+            .storage()
+            .read_directory(&self.path.join(key.to_string()))
+            .is_ok();
+        let mut futures = self.futures.write();
+        let name = (Arc::from(key.topic.as_str()), key.partition);
+        if futures.contains_key(&name) || has_log {
+            drop(futures);
+            let at_once = Deadline::after(0, 0);
+            return self.condemn(&log, &self.unique_text(), at_once).map(drop);
+        }
+        futures.insert(name, log);
+        Ok(())
+    }
+
+    fn unique_text(&self) -> String {
+        format!("{:016x}{:016x}", self.next_seed(), self.next_seed())
+    }
+}

@@ -1,0 +1,583 @@
+//! Moves of this node's replicas between its log directories (AlterReplicaLogDirs, KIP-113, KIP-858).
+//!
+//! ```text
+//! alter_log_dir ─► future replica made ─► copied, step by step ─► all is there but a little
+//!     ─► the controller is told the new directory (`Assignments`), and the metadata says it
+//!     ─► the last records, while appends wait; the future replica is the log (`Log::replace_by`)
+//! ```
+//!
+//! A move that is given up after the controller was told has it told the old directory again. One that a stop or a crash cuts off goes on
+//! at the next start, here as with Kafka: its future replica is found.
+//!
+//! Threads begin with a move and end when there is none (`num.replica.alter.log.dirs.threads`). A step copies a
+//! bounded piece, so that one move does not wait for another's end.
+//!
+//! Kafka: `ReplicaManager.alterReplicaLogDirs`, `ReplicaAlterLogDirsManager`, `ReplicaAlterLogDirsThread`.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Node;
+use crate::clock::wall_ms;
+use crate::crash::{or_end_process, or_error};
+use crate::error::{Error, Result};
+use crate::limits::{MOVE_PIECE_BYTES, MOVE_RETRY, MOVE_WAIT};
+use crate::log::compact::cleaner_checkpoint;
+use crate::log::directory::{LogDirectory, NewLog};
+use crate::log::log::Log;
+use crate::log::names;
+use crate::replica::HostedPartition;
+use crate::replica::moves::{Assignments, Copying, DirectoryAssignment};
+use crate::uuid::Uuid;
+
+/// The longest name of a directory.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Why a replica is not moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MoveRefusal {
+    /// The name of the future replica's directory would be too long.
+    NameTooLong,
+    /// There is no such log directory.
+    NoSuchDirectory,
+    /// The log directory, or that of the replica, or any other, has failed.
+    Offline(String),
+    /// There is no such partition.
+    UnknownPartition,
+    /// This node has no replica of the partition.
+    NoReplica,
+}
+
+/// A replica on its way from one log directory to another.
+struct Move {
+    topic_id: Uuid,
+    from: Arc<LogDirectory>,
+    to: Arc<LogDirectory>,
+    log: Arc<Log>,
+    /// Set without waiting for a step: it is to end, and the future replica to go.
+    is_cancelled: AtomicBool,
+    work: Mutex<Work>,
+}
+
+struct Work {
+    copying: Copying,
+    /// The controller was told the new directory.
+    is_assigned: bool,
+    is_over: bool,
+    /// Its last failure, which is told once.
+    failure: String,
+}
+
+enum Step {
+    /// Again, after this time.
+    Later(Duration),
+    Over,
+}
+
+/// The moves of a node.
+pub struct Moves {
+    /// All that are not over.
+    all: Mutex<Vec<Arc<Move>>>,
+    due: Mutex<Due>,
+    wake: Condvar,
+    threads_max: AtomicU64,
+    /// `replica.alter.log.dirs.io.max.bytes.per.second`
+    rate_bytes: AtomicI64,
+    copied_bytes: AtomicU64,
+    pub assignments: Assignments,
+    tell: OnceLock<Box<dyn Fn(String) + Send + Sync>>,
+}
+
+#[derive(Default)]
+struct Due {
+    moves: VecDeque<(Instant, Arc<Move>)>,
+    running: u64,
+    is_stopping: bool,
+    /// When the rate lets more bytes be copied.
+    allowed_at: Option<Instant>,
+}
+
+/// A future replica: partition, path of its log directory, size, and how many offsets it lacks.
+pub struct FutureFacts {
+    pub topic: Arc<str>,
+    pub partition: i32,
+    pub path: PathBuf,
+    pub size_bytes: u64,
+    pub lag: i64,
+}
+
+impl Moves {
+    pub fn new(assignments: Assignments) -> Moves {
+        Moves {
+            all: Mutex::default(),
+            due: Mutex::default(),
+            wake: Condvar::new(),
+            threads_max: AtomicU64::new(1),
+            rate_bytes: AtomicI64::new(i64::MAX),
+            copied_bytes: AtomicU64::new(0),
+            assignments,
+            tell: OnceLock::new(),
+        }
+    }
+
+    /// Bytes a second that all moves together may copy, from now on.
+    pub fn set_rate(&self, rate_bytes: i64) {
+        self.rate_bytes.store(rate_bytes, Ordering::Relaxed);
+        self.due.lock().allowed_at = None;
+        self.wake.notify_all();
+    }
+
+    /// Bytes that have been copied since the start.
+    pub fn copied_bytes(&self) -> u64 {
+        self.copied_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many are not over.
+    pub fn count(&self) -> usize {
+        self.all.lock().len()
+    }
+
+    /// The largest number of offsets that a future replica lacks.
+    pub fn lag_max(&self) -> i64 {
+        let moves = self.all.lock().clone();
+        let lags = moves.iter().map(|each| each.lag());
+        lags.max().unwrap_or(0)
+    }
+
+    /// The metadata takes the replica away: its move ends soon. Waits for nobody.
+    pub(super) fn cancel_soon(&self, log: &Arc<Log>) {
+        for each in self.all.lock().iter() {
+            if Arc::ptr_eq(&each.log, log) {
+                each.is_cancelled.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// The image has changed: who waits for it looks again.
+    pub(super) fn look_again(&self) {
+        let mut due = self.due.lock();
+        if !due.moves.is_empty() {
+            let now = Instant::now();
+            due.moves.iter_mut().for_each(|(at, _)| *at = now.min(*at));
+            self.wake.notify_all();
+        }
+    }
+
+    fn tell(&self, sentence: String) {
+        if let Some(tell) = self.tell.get() {
+            tell(sentence);
+        }
+    }
+
+    /// How long until the next bytes may be copied.
+    fn wait_for_rate(&self) -> Duration {
+        let allowed_at = self.due.lock().allowed_at;
+        allowed_at.map_or(Duration::ZERO, |at| {
+            at.saturating_duration_since(Instant::now())
+        })
+    }
+
+    fn note_copied(&self, bytes: u64) {
+        self.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let rate_bytes = self.rate_bytes.load(Ordering::Relaxed);
+        if rate_bytes == i64::MAX || bytes == 0 {
+            return;
+        }
+        let took = Duration::from_secs_f64(bytes as f64 / rate_bytes.max(1) as f64);
+        let mut due = self.due.lock();
+        let now = Instant::now();
+        let from = due.allowed_at.map_or(now, |at| at.max(now));
+        due.allowed_at = Some(from.checked_add(took).unwrap_or(from));
+    }
+
+    fn piece_bytes(&self) -> u64 {
+        let rate_bytes = self.rate_bytes.load(Ordering::Relaxed).max(1);
+        MOVE_PIECE_BYTES.min(rate_bytes.cast_unsigned())
+    }
+}
+
+impl Move {
+    fn lag(&self) -> i64 {
+        let end = self.log.offsets().log_end_offset;
+        let future = self.to.future(self.log.topic(), self.log.partition());
+        future.map_or(0, |future| (end - future.offsets().log_end_offset).max(0))
+    }
+
+    fn assignment(&self, directory: &LogDirectory) -> DirectoryAssignment {
+        DirectoryAssignment {
+            topic_id: self.topic_id,
+            partition: self.log.partition(),
+            directory_id: directory.identity().directory_id.unwrap_or(Uuid::ZERO),
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{}-{}", self.log.topic(), self.log.partition())
+    }
+
+    /// The future replica goes; the controller is told where the log lies, if it was told otherwise.
+    fn give_up(&self, work: &mut Work, moves: &Moves, now_ms: i64) {
+        if std::mem::replace(&mut work.is_over, true) {
+            return;
+        }
+        self.log.set_moving(false);
+        if let Err(error) = self.to.delete_future(&work.copying.future, now_ms) {
+            moves.tell(format!("the future replica of {}: {error}", self.name()));
+        }
+        if work.is_assigned {
+            moves.assignments.add(self.assignment(&self.from));
+        }
+    }
+}
+
+impl Node {
+    /// The moves of this node's replicas.
+    pub fn moves(&self) -> &Moves {
+        &self.moves
+    }
+
+    /// Begins to move a replica into the log directory at `path`. Where it lies there already, or is on its way there, nothing
+    /// happens but that another move of it ends. Not for a thread that answers clients: waits for the disk.
+    pub fn alter_log_dir(
+        self: &Arc<Self>,
+        topic: &str,
+        partition: i32,
+        path: &Path,
+        now_ms: i64,
+    ) -> std::result::Result<(), MoveRefusal> {
+        let sample = names::future_directory(topic, partition, &"0".repeat(32));
+        if sample.len() > NAME_BYTES_MAX {
+            return Err(MoveRefusal::NameTooLong);
+        }
+        let to = self.directory_to(path)?;
+        let image = self.image();
+        let hosted = image
+            .topic(topic)
+            .and_then(|topic| topic.hosted_partition(partition));
+        let replica = match hosted {
+            None => return Err(MoveRefusal::UnknownPartition),
+            Some(HostedPartition::Elsewhere) => return Err(MoveRefusal::NoReplica),
+            Some(HostedPartition::Online(replica)) if !replica.is_offline() => replica,
+            Some(_) => {
+                let sentence = format!("the log directory of {topic}-{partition} is offline");
+                return Err(MoveRefusal::Offline(sentence));
+            }
+        };
+        let log = &replica.log;
+        let topic_id = log.topic_id().unwrap_or(Uuid::ZERO);
+        let _altering = self.altering.lock();
+        if self.is_moving_to(log, &to, now_ms) || Arc::ptr_eq(replica.directory(), &to) {
+            return Ok(());
+        }
+        let from = replica.directory().clone();
+        if let Some(offline) = self.offline_log_dirs().first() {
+            // Else a partition could have two future replicas, as Kafka says.
+            let sentence = format!("the log directory {} is offline", offline.display());
+            return Err(MoveRefusal::Offline(sentence));
+        }
+        let wanted = NewLog {
+            topic: Arc::from(topic),
+            partition,
+            topic_id,
+            config: (*log.config()).clone(),
+            leader_epoch: None,
+        };
+        let made = to.create_future(wanted, now_ms);
+        let future = made.map_err(|error| MoveRefusal::Offline(error.to_string()))?;
+        self.begin_move(topic_id, (from, to), log, future);
+        Ok(())
+    }
+
+    fn directory_to(&self, path: &Path) -> std::result::Result<Arc<LogDirectory>, MoveRefusal> {
+        let is_it = |each: &&Arc<LogDirectory>| each.path() == path;
+        match self.directories().iter().find(is_it) {
+            Some(to) if !to.health().is_offline() => Ok(to.clone()),
+            None if !self.offline_log_dirs().iter().any(|each| each == path) => {
+                Err(MoveRefusal::NoSuchDirectory)
+            }
+            _ => Err(MoveRefusal::Offline(format!(
+                "the log directory {} is offline",
+                path.display()
+            ))),
+        }
+    }
+
+    /// A log is on its way to this directory. A move to another one is given up.
+    fn is_moving_to(&self, log: &Arc<Log>, to: &Arc<LogDirectory>, now_ms: i64) -> bool {
+        let all = self.moves.all.lock().clone();
+        let mut its = all.iter().filter(|each| Arc::ptr_eq(&each.log, log));
+        its.any(|each| {
+            if Arc::ptr_eq(&each.to, to) && !each.is_cancelled.load(Ordering::Acquire) {
+                return !each.work.lock().is_over;
+            }
+            each.is_cancelled.store(true, Ordering::Release);
+            each.give_up(&mut each.work.lock(), &self.moves, now_ms);
+            false
+        })
+    }
+
+    fn begin_move(
+        self: &Arc<Self>,
+        topic_id: Uuid,
+        (from, to): (Arc<LogDirectory>, Arc<LogDirectory>),
+        log: &Arc<Log>,
+        future: Arc<Log>,
+    ) {
+        log.set_moving(true);
+        let copying = Copying::new(log.clone(), future);
+        let begun = Arc::new(Move {
+            topic_id,
+            from,
+            to,
+            log: log.clone(),
+            is_cancelled: AtomicBool::new(false),
+            work: Mutex::new(Work {
+                copying,
+                is_assigned: false,
+                is_over: false,
+                failure: String::new(),
+            }),
+        });
+        self.moves.all.lock().push(begun.clone());
+        let mut due = self.moves.due.lock();
+        due.moves.push_back((Instant::now(), begun));
+        let threads_max = self.moves.threads_max.load(Ordering::Relaxed);
+        if due.running < threads_max && !due.is_stopping {
+            let node = self.clone();
+            let name = "replica-alter-log-dirs".to_owned();
+            let spawned = thread::Builder::new()
+                .name(name)
+                .spawn(move || or_end_process(|| node.run_moves()));
+            match spawned {
+                Ok(_) => due.running += 1,
+                // Another that runs takes it, or the next start.
+                Err(error) => self
+                    .moves
+                    .tell(format!("no thread to move replicas: {error}")),
+            }
+        }
+        drop(due);
+        self.moves.wake.notify_one();
+    }
+
+    /// Goes on with the moves that the last process has left, and tells `tell` what goes wrong from now on. Once.
+    pub fn resume_moves(
+        self: &Arc<Self>,
+        threads_max: usize,
+        tell: impl Fn(String) + Send + Sync + 'static,
+    ) {
+        let _ = self.moves.tell.set(Box::new(tell));
+        self.moves
+            .threads_max
+            .store(threads_max.max(1) as u64, Ordering::Relaxed);
+        let image = self.image();
+        let _altering = self.altering.lock();
+        for to in self.directories() {
+            for future in to.futures() {
+                let topic = image.topic(future.topic());
+                let replica = topic.and_then(|topic| topic.replica(future.partition()));
+                let replica = replica.filter(|replica| replica.log.topic_id() == future.topic_id());
+                let Some(replica) = replica.filter(|each| !each.is_offline()) else {
+                    continue; // It may be needed when its other directory is back.
+                };
+                let all = self.moves.all.lock().clone();
+                if all.iter().any(|each| Arc::ptr_eq(&each.log, &replica.log)) {
+                    let deleted = to.delete_future(&future, wall_ms());
+                    deleted.unwrap_or_else(|error| self.moves.tell(error.to_string()));
+                    continue;
+                }
+                let topic_id = future.topic_id().unwrap_or(Uuid::ZERO);
+                let way = (replica.directory().clone(), to.clone());
+                self.begin_move(topic_id, way, &replica.log, future);
+            }
+        }
+    }
+
+    /// Ends the threads; what they were at goes on at the next start. Does not wait longer than that for one whose
+    /// disk does not answer.
+    pub fn stop_moves(&self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        let mut due = self.moves.due.lock();
+        due.is_stopping = true;
+        self.moves.wake.notify_all();
+        while due.running > 0 && !self.moves.wake.wait_until(&mut due, deadline).timed_out() {}
+    }
+
+    /// The future replicas of all directories.
+    pub fn futures(&self) -> Vec<FutureFacts> {
+        let image = self.image();
+        let facts = |directory: &Arc<LogDirectory>, future: Arc<Log>| {
+            let topic = image.topic(future.topic());
+            let replica = topic.and_then(|topic| topic.replica(future.partition()));
+            let end = future.offsets().log_end_offset;
+            FutureFacts {
+                topic: Arc::from(future.topic()),
+                partition: future.partition(),
+                path: directory.path().to_path_buf(),
+                size_bytes: future.size_bytes(),
+                lag: replica.map_or(-1, |replica| replica.log.offsets().log_end_offset - end),
+            }
+        };
+        let online = self.directories().iter();
+        let online = online.filter(|directory| !directory.health().is_offline());
+        online
+            .flat_map(|directory| {
+                let futures = directory.futures().into_iter();
+                futures
+                    .map(|future| facts(directory, future))
+                    .collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    fn run_moves(self: &Arc<Self>) {
+        while let Some(next) = self.next_move() {
+            let stepped = or_error(&next.log.directory(), || Ok(self.step(&next)));
+            let step = stepped.unwrap_or_else(|error| {
+                self.moves
+                    .tell(format!("the move of {}: {error}", next.name()));
+                Step::Later(MOVE_RETRY)
+            });
+            match step {
+                Step::Later(wait) => {
+                    let mut due = self.moves.due.lock();
+                    due.moves.push_back((Instant::now() + wait, next));
+                }
+                Step::Over => {
+                    let mut all = self.moves.all.lock();
+                    all.retain(|each| !Arc::ptr_eq(each, &next));
+                }
+            }
+        }
+    }
+
+    /// Waits for the first one that is due; `None`: the thread is to end.
+    fn next_move(&self) -> Option<Arc<Move>> {
+        let mut due = self.moves.due.lock();
+        loop {
+            if due.is_stopping || due.moves.is_empty() {
+                due.running -= 1;
+                self.moves.wake.notify_all();
+                return None;
+            }
+            let now = Instant::now();
+            if let Some(place) = due.moves.iter().position(|(at, _)| *at <= now) {
+                return due.moves.remove(place).map(|(_, next)| next);
+            }
+            let first = due.moves.iter().map(|(at, _)| *at).min().unwrap_or(now);
+            self.moves.wake.wait_until(&mut due, first);
+        }
+    }
+
+    fn step(&self, moving: &Arc<Move>) -> Step {
+        let mut work = moving.work.lock();
+        let now_ms = wall_ms();
+        if work.is_over {
+            return Step::Over;
+        }
+        if moving.is_cancelled.load(Ordering::Acquire) || moving.to.health().is_offline() {
+            moving.give_up(&mut work, &self.moves, now_ms);
+            return Step::Over;
+        }
+        if moving.from.health().is_offline() {
+            // The future replica stays: it goes on once the directory is back. Till then the replica is offline,
+            // which the controller sees by its directory.
+            work.is_over = true;
+            if work.is_assigned {
+                let assignment = moving.assignment(&moving.from);
+                self.moves.assignments.add(assignment);
+            }
+            return Step::Over;
+        }
+        let wait = self.moves.wait_for_rate();
+        if !wait.is_zero() {
+            return Step::Later(wait.min(MOVE_RETRY));
+        }
+        match self.go_on(moving, &mut work, now_ms) {
+            Ok(step) => step,
+            Err(Error::LogDeleted { .. }) => {
+                // Its topic goes: the next step gives the move up.
+                moving.is_cancelled.store(true, Ordering::Release);
+                Step::Later(Duration::ZERO)
+            }
+            Err(error) => {
+                let sentence = error.to_string();
+                if sentence != work.failure {
+                    self.moves
+                        .tell(format!("the move of {}: {sentence}", moving.name()));
+                    work.failure = sentence;
+                }
+                Step::Later(MOVE_RETRY)
+            }
+        }
+    }
+
+    fn go_on(&self, moving: &Arc<Move>, work: &mut Work, now_ms: i64) -> Result<Step> {
+        let piece_bytes = self.moves.piece_bytes();
+        let copied = work.copying.step(piece_bytes, now_ms)?;
+        self.moves.note_copied(copied.bytes);
+        if !copied.is_near_the_end {
+            return Ok(Step::Later(Duration::ZERO));
+        }
+        if !std::mem::replace(&mut work.is_assigned, true) {
+            let assignment = moving.assignment(&moving.to);
+            self.moves.assignments.add(assignment);
+        }
+        if !self.is_assigned(&moving.assignment(&moving.to)) {
+            return Ok(Step::Later(MOVE_WAIT));
+        }
+        // Most of it before appends have to wait.
+        work.copying.future.flush()?;
+        work.copying.future.advance_recovery_point()?;
+        let aside = moving.from.aside_name(&moving.log);
+        let Work { copying, .. } = work;
+        let future = copying.future.clone();
+        let replaced = moving.log.replace_by(&future, &aside, now_ms, || {
+            copying.finish(MOVE_PIECE_BYTES, now_ms)
+        })?;
+        let Some(aside) = replaced else {
+            return Ok(Step::Later(Duration::ZERO));
+        };
+        work.is_over = true;
+        self.end_move(moving, &future, aside, now_ms);
+        Ok(Step::Over)
+    }
+
+    fn is_assigned(&self, assignment: &DirectoryAssignment) -> bool {
+        let image = self.image();
+        let topic = image.topic_by_id(&assignment.topic_id);
+        let partition = topic.and_then(|topic| topic.partition(assignment.partition));
+        let told = partition.and_then(|partition| partition.directory_of(self.node_id));
+        told == Some(assignment.directory_id)
+    }
+
+    /// The log lies in the other directory by now.
+    fn end_move(&self, moving: &Arc<Move>, future: &Arc<Log>, aside: PathBuf, now_ms: i64) {
+        let Move { from, to, log, .. } = &**moving;
+        log.set_moving(false);
+        {
+            let _changing = self.changing.lock();
+            if from.hand_over(log, future, to, aside, now_ms)
+                && let Some(topic) = self.image().topic(log.topic())
+                && let Some(replica) = topic.replica(log.partition())
+                && Arc::ptr_eq(&replica.log, log)
+            {
+                replica.move_to(to);
+                // Those who looked at the old directory's health, or wait for what its queue holds.
+                replica.waiters.wake_readers();
+            }
+        }
+        let handed_over =
+            cleaner_checkpoint::hand_over(from, to, log).and_then(|()| from.hand_over_offsets(to));
+        if let Err(error) = handed_over {
+            self.moves
+                .tell(format!("the checkpoints of {}: {error}", moving.name()));
+        }
+    }
+}

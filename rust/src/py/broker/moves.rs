@@ -1,0 +1,113 @@
+//! Moves of replicas between log directories, between the engine and the control thread, which has the controller
+//! told where replicas lie.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::state::BrokerState;
+use crate::api::code;
+use crate::clock::wall_ms;
+use crate::node::MoveRefusal;
+use crate::py::door::enter;
+use crate::replica::moves::ASSIGNMENTS_NUMBER;
+
+/// Topic id, partition, and the id of the log directory.
+type GivenAssignment<'py> = (Bound<'py, PyBytes>, i32, Bound<'py, PyBytes>);
+
+/// Topic, index, path of the log directory, bytes, and how many offsets it lacks.
+type FutureReplica = (String, i32, PathBuf, u64, i64);
+
+#[pyclass(frozen, module = "kafkalite._native")]
+pub struct Moves {
+    broker: Arc<BrokerState>,
+}
+
+#[pymethods]
+impl Moves {
+    /// Wakes the control thread for assignments.
+    #[classattr]
+    const ASSIGNMENTS_NUMBER: u64 = ASSIGNMENTS_NUMBER;
+
+    /// Begins to move a replica into a log directory. Returns Kafka's code where that cannot be, with a sentence.
+    fn begin(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        partition: i32,
+        path: PathBuf,
+    ) -> PyResult<(i16, String)> {
+        let begun = enter(py, || {
+            let node = &self.broker.node;
+            Ok(node.alter_log_dir(topic, partition, &path, wall_ms()))
+        })?;
+        let (code, sentence) = match begun {
+            Ok(()) => (code::NONE, String::new()),
+            Err(MoveRefusal::NameTooLong) => (
+                code::INVALID_TOPIC,
+                "the name of the topic is too long".to_owned(),
+            ),
+            Err(MoveRefusal::NoSuchDirectory) => {
+                let sentence = format!("{} is no log directory", path.display());
+                (code::LOG_DIR_NOT_FOUND, sentence)
+            }
+            Err(MoveRefusal::Offline(sentence)) => (code::KAFKA_STORAGE_ERROR, sentence),
+            Err(MoveRefusal::UnknownPartition) => (
+                code::UNKNOWN_TOPIC_OR_PARTITION,
+                "there is no such partition".to_owned(),
+            ),
+            Err(MoveRefusal::NoReplica) => (
+                code::REPLICA_NOT_AVAILABLE,
+                "this broker has no replica of it".to_owned(),
+            ),
+        };
+        Ok((code, sentence))
+    }
+
+    /// Takes the directories that the controller is to be told.
+    fn take_assignments<'py>(&self, py: Python<'py>) -> Vec<GivenAssignment<'py>> {
+        let taken = self.broker.node.moves().assignments.take().into_iter();
+        taken
+            .map(|each| {
+                let topic_id = PyBytes::new(py, &each.topic_id.0);
+                let directory_id = PyBytes::new(py, &each.directory_id.0);
+                (topic_id, each.partition, directory_id)
+            })
+            .collect()
+    }
+
+    /// Topic and index of each future replica, the path of its log directory, its bytes, and how many offsets it
+    /// lacks.
+    fn futures(&self, py: Python<'_>) -> PyResult<Vec<FutureReplica>> {
+        enter(py, || {
+            let futures = self.broker.node.futures().into_iter();
+            Ok(futures
+                .map(|each| {
+                    let topic = each.topic.to_string();
+                    (topic, each.partition, each.path, each.size_bytes, each.lag)
+                })
+                .collect())
+        })
+    }
+
+    /// The id of the log directory at a path, if it is in use.
+    fn directory_id<'py>(&self, py: Python<'py>, path: PathBuf) -> Option<Bound<'py, PyBytes>> {
+        let mut directories = self.broker.node.directories().iter();
+        let found = directories.find(|directory| directory.path() == path)?;
+        let id = found.identity().directory_id?;
+        Some(PyBytes::new(py, &id.0))
+    }
+
+    /// Bytes a second that all moves together may copy from now on.
+    fn set_rate(&self, rate_bytes: i64) {
+        self.broker.node.moves().set_rate(rate_bytes);
+    }
+}
+
+impl Moves {
+    pub fn new(broker: Arc<BrokerState>) -> Moves {
+        Moves { broker }
+    }
+}

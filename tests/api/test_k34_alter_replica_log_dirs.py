@@ -1,0 +1,184 @@
+"""AlterReplicaLogDirs by frames, of a node by itself with two log directories."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalite
+from api.batches import batch
+from api.log_dirs import LIMIT_S, alter, has_moved, home_of, places, set_rate, wait_for
+from api.raw import Connection
+from kafkalite.protocol import codes, messages
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return [tmp_path_factory.mktemp(name) for name in ("one", "two")]
+
+
+@pytest.fixture(scope="module")
+def broker(paths: list[Path]) -> Iterator[kafkalite.Broker]:
+    with kafkalite.Broker(config=config_of(paths)) as running:
+        yield running
+
+
+def config_of(paths: list[Path]) -> dict[str, str]:
+    return {"log.dirs": ",".join(map(str, paths)), "log.segment.delete.delay.ms": "1000"}
+
+
+def other_than(paths: list[Path], home: Path) -> Path:
+    (other,) = set(paths) - {home}
+    return other
+
+
+def test_a_replica_moves_with_its_records_while_clients_go_on(
+    broker: kafkalite.Broker, paths: list[Path]
+) -> None:
+    with Connection(broker.bootstrap_servers) as connection:
+        topic = f"moved-{next(_numbers)}"
+        assert connection.create_topic(topic, **{"segment.bytes": "1048576"}).error_code == 0
+        home = home_of(connection, topic)
+        other = other_than(paths, home)
+        sent = [batch([f"{number}".encode() * 300]) for number in range(2_000)]
+        for each in sent[:1_000]:
+            assert connection.produce(topic, each).error_code == 0
+        assert alter(connection, other, (topic, 0)) == [0]
+        for each in sent[1_000:]:
+            assert connection.produce(topic, each).error_code == 0
+        wait_for(has_moved(connection, topic, other))
+        assert not (home / f"{topic}-0").exists()
+        assert (other / f"{topic}-0" / "partition.metadata").exists()
+        assert connection.produce(topic, batch([b"after"])).base_offset == 2_000
+        assert connection.list_offsets(topic, -1).offset == 2_001
+        # Back again, and the old files go.
+        assert alter(connection, home, (topic, 0)) == [0]
+        wait_for(has_moved(connection, topic, home))
+        for offset in (0, 999, 1_000, 1_999):
+            records = connection.fetch(topic, offset, max_bytes=1).records
+            expected = sent[offset]
+            assert records[21 : len(expected)] == expected[21:]
+        wait_for(lambda: not list(other.glob(f"{topic}-0*")))
+
+
+def test_what_cannot_be_moved_is_refused_as_kafka_refuses_it(
+    broker: kafkalite.Broker, paths: list[Path]
+) -> None:
+    with Connection(broker.bootstrap_servers) as connection:
+        topic = f"refused-{next(_numbers)}"
+        assert connection.create_topic(topic).error_code == 0
+        long = "l" * 230
+        assert connection.create_topic(long).error_code == 0
+        home = home_of(connection, topic)
+        assert alter(connection, home, (topic, 0)) == [0]
+        assert alter(connection, "/no/such/directory", (topic, 0)) == [57]
+        assert (
+            alter(connection, paths[0], (topic, 9), ("no-topic", 0))
+            == [codes.UNKNOWN_TOPIC_OR_PARTITION] * 2
+        )
+        assert alter(connection, paths[0], (long, 0)) == [codes.INVALID_TOPIC_EXCEPTION]
+        assert home_of(connection, topic) == home
+
+
+def test_a_move_is_slowed_down_shown_and_given_up(
+    broker: kafkalite.Broker, paths: list[Path]
+) -> None:
+    with Connection(broker.bootstrap_servers) as connection:
+        topic = f"slow-{next(_numbers)}"
+        assert connection.create_topic(topic).error_code == 0
+        home = home_of(connection, topic)
+        other = other_than(paths, home)
+        for _ in range(50):
+            assert connection.produce(topic, batch([b"x" * 10_000])).error_code == 0
+        set_rate(connection, "1000")
+        try:
+            assert alter(connection, other, (topic, 0)) == [0]
+            wait_for(lambda: len(places(connection, topic)) == 2)
+            ((path, _, lag),) = [each for each in places(connection, topic) if each[1]]
+            assert path == str(other)
+            assert 0 < lag <= 50
+            assert len(list(other.glob(f"{topic}-0.*-future"))) == 1
+            assert alter(connection, other, (topic, 0)) == [0]
+            assert len(list(other.glob(f"{topic}-0.*-future"))) == 1
+            # A move to where it lies ends it.
+            assert alter(connection, home, (topic, 0)) == [0]
+            assert home_of(connection, topic) == home
+            wait_for(lambda: not list(other.glob(f"{topic}-0*")))
+            # As does the end of the topic.
+            assert alter(connection, other, (topic, 0)) == [0]
+            kind = messages.DeleteTopicsRequest
+            asked = kind(topics=[kind.DeleteTopicState(name=topic)], timeout_ms=60_000)
+            connection.ask("DeleteTopics", 6, asked)
+            wait_for(lambda: not list(other.glob(f"{topic}-0*")))
+        finally:
+            set_rate(connection, None)
+
+
+def test_a_parked_fetch_sees_what_comes_after_the_move(
+    broker: kafkalite.Broker, paths: list[Path]
+) -> None:
+    topic = f"parked-{next(_numbers)}"
+    with (
+        Connection(broker.bootstrap_servers) as connection,
+        Connection(broker.bootstrap_servers) as reader,
+    ):
+        assert connection.create_topic(topic).error_code == 0
+        assert connection.produce(topic, batch([b"before"])).error_code == 0
+        other = other_than(paths, home_of(connection, topic))
+        found: list[Any] = []
+
+        def read() -> None:
+            found.append(reader.fetch(topic, 1, max_wait_ms=LIMIT_S * 1_000))
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        assert alter(connection, other, (topic, 0)) == [0]
+        wait_for(has_moved(connection, topic, other))
+        assert connection.produce(topic, batch([b"after"])).base_offset == 1
+        thread.join(LIMIT_S)
+        assert b"after" in found[0].records
+
+
+def test_a_move_that_a_stop_cuts_off_goes_on(tmp_path: Path) -> None:
+    directories = [tmp_path / "one", tmp_path / "two"]
+    topic = "cut-off"
+    with (
+        kafkalite.Broker(config=config_of(directories)) as broker,
+        Connection(broker.bootstrap_servers) as connection,
+    ):
+        assert connection.create_topic(topic).error_code == 0
+        home = home_of(connection, topic)
+        other = other_than(directories, home)
+        for _ in range(50):
+            assert connection.produce(topic, batch([b"x" * 10_000])).error_code == 0
+        set_rate(connection, "1000")
+        assert alter(connection, other, (topic, 0)) == [0]
+        wait_for(lambda: bool(list(other.glob(f"{topic}-0.*-future"))))
+        set_rate(connection, "100000000")
+        set_rate(connection, "1")
+    with (
+        kafkalite.Broker(config=config_of(directories)) as broker,
+        Connection(broker.bootstrap_servers) as connection,
+    ):
+        set_rate(connection, None)
+        wait_for(has_moved(connection, topic, other))
+        assert connection.list_offsets(topic, -1).offset == 50
+        assert connection.produce(topic, batch([b"after"])).base_offset == 50
+
+
+def test_a_directory_is_kept_in_mind_for_a_partition_that_is_still_to_be_made(
+    broker: kafkalite.Broker, paths: list[Path]
+) -> None:
+    with Connection(broker.bootstrap_servers) as connection:
+        for path in paths:
+            topics = [f"wanted-{next(_numbers)}" for _ in range(3)]
+            unknown = codes.UNKNOWN_TOPIC_OR_PARTITION
+            assert alter(connection, path, *((each, 0) for each in topics)) == [unknown] * 3
+            for topic in topics:
+                assert connection.create_topic(topic).error_code == 0
+                assert home_of(connection, topic) == path
