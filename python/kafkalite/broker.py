@@ -24,6 +24,7 @@ from kafkalite.child import READY_PREFIX, TEMPORARY_PREFIX
 from kafkalite.config import Config
 from kafkalite.config.environment import notify_socket
 from kafkalite.config.keys import MIN_INSYNC_REPLICAS
+from kafkalite.config.properties import parse_properties
 from kafkalite.context import Context
 from kafkalite.errors import InvalidArgumentError, KafkaliteError, LoadStoppedError
 from kafkalite.listeners import (
@@ -509,13 +510,12 @@ def _cluster_id(log_dirs: list[Path]) -> str:
     """That of a directory that has one, else a new one (a random UUID in 22 characters)."""
     for path in log_dirs:
         try:
-            lines = (path / "meta.properties").read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError):
+            found = parse_properties((path / "meta.properties").read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, KafkaliteError):
             # Whether the directory can be used is judged where it is opened.
             continue
-        for line in lines:
-            if line.startswith("cluster.id="):
-                return line.removeprefix("cluster.id=").strip()
+        if "cluster.id" in found:
+            return found["cluster.id"]
     return _native.random_uuid()
 
 

@@ -399,8 +399,9 @@ def test_a_cluster_of_features_that_are_not_served_is_refused(
     with new_controller(kafka_tools, tmp_path / "default", features={}) as controller:
         node = Node(9, tmp_path / "node", controller)
         assert node.launch().exit_code() == 1
-    assert "the cluster has group.version at level 1" in node.told()
-    assert "downgrade --feature group.version=0" in node.told()
+    assert "the cluster has group.version at level 1 (served are 0 to 0), share" in node.told()
+    of_all = (f"--feature {name}.version=0" for name in ("group", "share", "streams"))
+    assert f"HOST:PORT downgrade {' '.join(of_all)}" in node.told()
 
 
 def test_a_broker_of_kafkas_changes_hands_in_place_and_back(

@@ -38,15 +38,23 @@ def judge_cluster(replay: Replay) -> None:
     """Raises JoinError where the cluster has a feature at a level that this broker cannot serve, or
     records that it would not enforce."""
     levels = {**replay.fold.features, KRAFT_VERSION: replay.quorum.kraft_version}
-    for name, level in levels.items():
+    told, wanted = [], {"up": "", "down": ""}
+    for name, level in sorted(levels.items()):
         low, high = RANGES.get(name, (0, 0))
         if not low <= level <= high:
-            wanted = min(max(level, low), high)
-            raise JoinError(
-                f"the cluster has {name} at level {level}, and this broker serves {low} to "
-                f"{high}: kafka-features.sh --bootstrap-controller HOST:PORT "
-                f"{'up' if level < low else 'down'}grade --feature {name}={wanted}"
-            )
+            told.append(f"{name} at level {level} (served are {low} to {high})")
+            way = "up" if level < low else "down"
+            wanted[way] += f" --feature {name}={min(max(level, low), high)}"
+    if told:
+        commands = [
+            f"kafka-features.sh --bootstrap-server HOST:PORT {way}grade{features}"
+            for way, features in wanted.items()
+            if features
+        ]
+        raise JoinError(
+            f"the cluster has {', '.join(told)}; HOST:PORT being a broker that runs: "
+            f"{'; '.join(commands)}"
+        )
     unserved = {UNSERVED[kind] for kind, *_ in replay.fold.kept if kind in UNSERVED}
     if unserved:
         raise JoinError(
