@@ -177,6 +177,8 @@ ELSEWHERE = {
     "log.cleaner.min.compaction.lag.ms": "as the other keys of logs, told to them together",
     "log.flush.interval.messages": "as the other keys of logs, told to them together",
     "log.flush.interval.ms": "as the other keys of logs, told to them together",
+    "follower.replication.throttled.rate": "tests/replication/test_throttle.py",
+    "leader.replication.throttled.rate": "tests/replication/test_throttle.py",
     "log.index.interval.bytes": "as the other keys of logs, told to them together",
     "log.roll.jitter.ms": "as the other keys of logs, told to them together",
     "log.segment.delete.delay.ms": "as the other keys of logs, told to them together",
@@ -185,6 +187,7 @@ ELSEWHERE = {
     "max.connections.per.ip": "tests/api/test_limits.py",
     "max.connections.per.ip.overrides": "tests/api/test_limits.py",
     "min.insync.replicas": "one replica is in sync with itself",
+    "replica.alter.log.dirs.io.max.bytes.per.second": "tests/api/test_k34_….py",
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kafkalite._native import Moves
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.write_lock import WriteLock
@@ -26,6 +27,7 @@ def test_what_is_ready_is_done_before_the_next_request() -> None:
     ]
     core: Any = SimpleNamespace(
         cluster_id="cluster",
+        moves=Moves,
         requests=SimpleNamespace(wait=lambda _timeout_ms: (requests, [1], None), wake=None),
         logs=SimpleNamespace(answer=lambda _number: None, make=lambda *_: None),
     )
@@ -67,7 +69,7 @@ def test_the_answers_of_tasks_that_go_on_together_leave_together() -> None:
         respond=lambda _request, answer: done.append(answer),
     )
     logs = SimpleNamespace(answer=lambda _number: "written", make=lambda *_: None)
-    core: Any = SimpleNamespace(cluster_id="cluster", requests=requests, logs=logs)
+    core: Any = SimpleNamespace(cluster_id="cluster", moves=Moves, requests=requests, logs=logs)
     config: Any = {"node.id": 1}
     metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
     context = Context(core, config, Log("error"), metadata)
@@ -106,7 +108,7 @@ def test_a_request_that_nobody_can_answer_costs_its_connection_only() -> None:
         wait=lambda _timeout_ms: next(turns), wake=None, close_connection=close
     )
     logs = SimpleNamespace(answer=None)
-    core: Any = SimpleNamespace(cluster_id="cluster", requests=requests, logs=logs)
+    core: Any = SimpleNamespace(cluster_id="cluster", moves=Moves, requests=requests, logs=logs)
     config: Any = {"node.id": 1}
     metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
     context = Context(core, config, Log("error"), metadata)
@@ -127,6 +129,7 @@ def test_requests_that_have_not_begun_are_left_when_nobody_waits_for_answers() -
     ]
     core: Any = SimpleNamespace(
         cluster_id="cluster",
+        moves=Moves,
         requests=SimpleNamespace(wait=lambda _timeout_ms: (asked, [], None), wake=None),
         logs=SimpleNamespace(answer=None),
     )
@@ -153,7 +156,7 @@ def test_a_topic_whose_logs_are_being_made_does_not_count_yet() -> None:
     cluster = SimpleNamespace(image=image)
     metadata: Any = SimpleNamespace(cluster=cluster, engine=None, lock=lock, timers=Timers())
     requests = SimpleNamespace(wake=None)
-    core: Any = SimpleNamespace(cluster_id="cluster", logs=None, requests=requests)
+    core: Any = SimpleNamespace(cluster_id="cluster", moves=Moves, logs=None, requests=requests)
     config: Any = {"node.id": 1}
     context = Context(core, config, Log("error"), metadata)
     with lock.changing(["new"], are_new=True):
@@ -167,7 +170,7 @@ def test_what_fails_in_the_background_is_told_whatever_it_was() -> None:
     woken: SimpleQueue[int] = SimpleQueue()
     requests = SimpleNamespace(wake=woken.put)
     logs = SimpleNamespace(answer=None)
-    core: Any = SimpleNamespace(cluster_id="cluster", logs=logs, requests=requests)
+    core: Any = SimpleNamespace(cluster_id="cluster", moves=Moves, logs=logs, requests=requests)
     config: Any = {"node.id": 1}
     metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
     context = Context(core, config, Log("error"), metadata)

@@ -255,6 +255,8 @@ def _of_cluster() -> Iterator[Denial]:
     for version in (1, 3, 5):
         codes = [31] if version >= 3 else []
         yield _asked("DescribeLogDirs", version, codes, topics=None)
+    placed = [{"path": "/elsewhere", "topics": [{"name": "open-topic", "partitions": [0]}]}]
+    yield _asked("AlterReplicaLogDirs", 2, [31], dirs=placed)
     elected = [{"topic": each, "partitions": [0]} for each in TOPICS[:2]]
     for version, codes in ((0, [31, 31]), (2, [31, 31, 31])):
         yield _asked("ElectLeaders", version, codes, topic_partitions=elected)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kafkalite._native import Moves
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError, StorageError
 from kafkalite.metadata.cluster import Cluster
@@ -321,7 +322,9 @@ def test_a_partition_that_is_offline_is_not_called_unknown_while_its_topic_grows
     world = World()
     core_logs = SimpleNamespace(find=lambda *_: None, answer=None)
     requests = SimpleNamespace(wake=None)
-    core: Any = SimpleNamespace(cluster_id="cluster", logs=core_logs, requests=requests)
+    core: Any = SimpleNamespace(
+        cluster_id="cluster", moves=Moves, logs=core_logs, requests=requests
+    )
     config: Any = {"node.id": NODE}
     context = Context(core, config, Log("error"), world.metadata)
     world.change(world.controller.create_partitions({"t-0": 2}))
