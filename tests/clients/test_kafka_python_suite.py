@@ -33,7 +33,6 @@ EXCEPTIONS_OF_ANY_BROKER = {
 EXCEPTIONS = {
     **EXCEPTIONS_OF_ANY_BROKER,
     "test_create_describe_delete_acls": "there is no authorizer, which ACLs are for",
-    "test_alter_replica_log_dirs": "partitions do not move between directories yet (key 34)",
 }
 """Tests that fail against kafkalite, and why they must. One that passes has to go from here."""
 TRIES_MORE = 5
