@@ -40,7 +40,7 @@ KAFKA_JVM = ("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMilli
 WAIT_S = 600.0
 IDLE_S = 20.0
 SETTLED_S = 5.0
-"""What is left to do behind a change, before a broker counts as idle."""
+"""Seconds in which a broker does what is left behind a change, before it counts as idle."""
 POLL_S = 0.05
 COLD_BYTES = 500_000_000
 RECORD = os.urandom(10_000)

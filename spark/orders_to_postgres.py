@@ -58,7 +58,7 @@ WHERE id IN (SELECT id FROM arrived WHERE topic = 'orders')
 
 
 class Change(NamedTuple):
-    """What becomes of a row; `None`: it goes."""
+    """A row as it becomes; `None`: it goes."""
 
     topic: str
     key: int
@@ -160,7 +160,7 @@ def rows(database: str) -> list[tuple[Any, ...]]:
 
 
 def join(made: Iterable[Change]) -> list[tuple[Any, ...]]:
-    """The same by plain Python."""
+    """The rows that the table should have, by plain Python."""
     last = {(each.topic, each.key): each.row for each in made}
     customers = {key: row for (topic, key), row in last.items() if topic == CUSTOMERS}
     orders = sorted((key, row) for (topic, key), row in last.items() if topic == ORDERS and row)

@@ -52,8 +52,8 @@ def prepare(extras: list[str], *, jars: bool = False, profile: str = "release") 
 
 
 def fetch_crates() -> None:
-    """What Cargo.lock names for this machine, the tests' part too: no later step asks for a crate,
-    where a failure would look like one of the compiler."""
+    """Fetches the crates of Cargo.lock for this machine, the tests' too: no later step asks for
+    one, where a failure would look like one of the compiler."""
     told = subprocess.run(["rustc", "-vV"], env=ENVIRONMENT, capture_output=True, text=True).stdout
     host = re.search(r"^host: (\S+)$", told, re.MULTILINE)
     target = ["--target", host[1]] if host else []

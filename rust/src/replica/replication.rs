@@ -16,7 +16,7 @@ pub struct Replication {
     /// How many times in-sync replicas of this node's leaders have become fewer, and more.
     pub isr_shrinks: AtomicU64,
     pub isr_expands: AtomicU64,
-    /// Of what this node's leaders send, and its followers fetch.
+    /// The rates at which this node's leaders send, and its followers fetch, throttled replicas.
     pub leader_throttle: Throttle,
     pub follower_throttle: Throttle,
     lag_ms_max: AtomicI64,

@@ -30,7 +30,7 @@ pub(super) struct Connection<'a> {
     pub home: &'a dyn Home,
     /// Neither a request nor room for bytes of an answer for so long: the connection is closed.
     pub idle: Option<Duration>,
-    /// What each request must have.
+    /// The secret that each request must have, if there is one.
     pub secret: Option<&'a str>,
     /// The server stops: a sentence instead of the next batch.
     pub is_stopping: &'a (dyn Fn() -> bool + Sync),
