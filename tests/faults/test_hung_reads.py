@@ -208,7 +208,10 @@ def test_requests_of_clients_that_are_gone_do_not_pile_up_before_a_hung_director
     else:
         version, asked = 7, list_offsets_request([two.stalled], 1, partitions)
     two.reads.hold()
-    with Connection(two.servers) as other:
+    with Connection(two.servers) as stuck, Connection(two.servers) as other:
+        # That of a client that goes may be dropped before its read begins.
+        stuck.send(key, version, asked)
+        two.reads.wait_for_one(PROMPT_S)
         for number in range(rounds):
             with Connection(two.servers) as connection:
                 connection.send(key, version, asked)
@@ -216,7 +219,6 @@ def test_requests_of_clients_that_are_gone_do_not_pile_up_before_a_hung_director
                 other.ask("Metadata", 9, messages.MetadataRequest(topics=[]))
                 go(connection)
             if number == rounds // 10:
-                two.reads.wait_for_one(PROMPT_S)
                 before_bytes = two.process.memory_info().rss
         assert two.process.memory_info().rss - before_bytes < bound_bytes
     two.reads.release()
