@@ -76,7 +76,7 @@ def run(config: Config, log: Log) -> int:
         told = (os.getppid(), is_orphan)
         threading.Thread(target=_watch_parent, args=told, name="parent", daemon=True).start()
     try:
-        return _serve(config, log, stop_signals)
+        return _serve(config, log, stop_signals, is_orphan)
     except RuntimeError as error:
         if "thread" not in str(error):
             raise
@@ -134,7 +134,9 @@ class _Failure:
         return self._has_come
 
 
-def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
+def _serve(
+    config: Config, log: Log, stop_signals: set[signal.Signals], is_orphan: threading.Event
+) -> int:
     """As `run`, once the signals are blocked."""
     sys.setswitchinterval(0.0005)
     # A service manager's word is for the program that is the service, not for a broker of its own.
@@ -179,7 +181,8 @@ def _serve(config: Config, log: Log, stop_signals: set[signal.Signals]) -> int:
     supervisor.stopping()
     is_broken = failure.settle()
     log.info("stopping")
-    if not is_broken:
+    # Without its program nobody is left to wait for: the controllers are gone with it, or fence it.
+    if not is_broken and not is_orphan.is_set():
         metadata.leave()
     context.begin_stop()
     if arrow_server is not None:

@@ -1,8 +1,13 @@
 """The cluster that users start for their tests."""
 
+import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -13,6 +18,8 @@ from kafkalite.errors import InvalidArgumentError
 from kafkalite.testing.cluster import ControllerFailedError, LocalCluster, main
 from oracle.tools import KafkaTools
 from replication.nodes import wait_until
+
+READY = "kafkalite cluster ready bootstrap.servers=127.0.0.1:"
 
 
 @pytest.mark.oracle
@@ -45,36 +52,143 @@ def test_brokers_and_a_controller_are_started_by_one_line(
     assert values == [b"order", b"order"]
 
 
-@pytest.mark.oracle
-def test_the_command_says_where_it_is_and_ends_with_all_its_processes(
-    kafka_tools: KafkaTools,
-) -> None:
-    words = ["--brokers", "1", "--port", "0", "--kafka", kafka_tools.classpath]
-    command = [sys.executable, "-m", "kafkalite.testing.cluster", *words]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0)
+@contextmanager
+def command(tools: KafkaTools, home: Path) -> Iterator[subprocess.Popen[str]]:
+    """The command with one broker, whose temporary directory is in `home`."""
+    words = ["--brokers", "1", "--port", "0", "--kafka", tools.classpath]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kafkalite.testing.cluster", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        env={**os.environ, "TMPDIR": str(home)},
+    )
     try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("kafkalite cluster ready bootstrap.servers=127.0.0.1:")
-        children = psutil.Process(process.pid).children()
-        assert len(children) == 2
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-        assert not [each for each in children if each.is_running()]
+        yield process
     finally:
         process.kill()
         process.communicate()
 
 
-def test_what_is_no_kafka_is_refused(
+def is_gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_command_tells_each_step_and_leaves_nothing_behind(
+    how: signal.Signals, kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    """SIGHUP, that of a terminal which is closed, left the JVM and its directory."""
+    with command(kafka_tools, tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(READY)
+        everybody = psutil.Process(process.pid).children(recursive=True)
+        assert len(psutil.Process(process.pid).children()) == 2
+        process.send_signal(how)
+        _, told = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert [line.split(" ")[2] for line in told.splitlines()] == [
+            "formats",
+            "starts",
+            "starts",
+            "broker",
+            "stops;",
+        ]
+        wait_until(lambda: all(map(is_gone, everybody)))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.oracle
+def test_a_second_interrupt_kills_what_does_not_stop(
+    kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    """It left the JVM and the temporary directory. The broker stands still here, and so it would
+    never stop by itself."""
+    with command(kafka_tools, tmp_path) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline().startswith(READY)
+        children = psutil.Process(process.pid).children()
+        (broker,) = [each for each in children if "serve" in each.cmdline()]
+        broker.suspend()
+        process.send_signal(signal.SIGINT)
+        while "stops" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+        assert (process.returncode, "kills what has not stopped" in told) == (0, True)
+        wait_until(lambda: all(map(is_gone, children)))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.oracle
+def test_whoever_kills_the_program_has_its_controller_ended_too(
+    kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    with command(kafka_tools, tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(READY)
+        everybody = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        wait_until(lambda: all(map(is_gone, everybody)))
+
+
+@pytest.mark.oracle
+def test_a_controller_that_ends_at_once_is_told_without_a_wait(
+    kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    with LocalCluster(kafka_tools.classpath, brokers=1, data=tmp_path):
+        pass
+    meta = tmp_path / "controller" / "data" / "meta.properties"
+    meta.write_text(meta.read_text().replace("node.id=3000", "node.id=3001"))
+    with pytest.raises(ControllerFailedError, match=r"(?s)has ended:.*Stored node id 3001"):
+        LocalCluster(kafka_tools.classpath, brokers=1, data=tmp_path).start()
+
+
+def test_what_cannot_be_is_one_sentence_before_anything_runs(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    jars = f"{tmp_path}/*"
+    file = tmp_path / "file"
+    file.touch()
+
+    def told(*words: str) -> str:
+        assert main(list(words)) == 1
+        (line,) = capfd.readouterr().err.splitlines()
+        assert line.startswith("kafkalite: ")
+        return line.removeprefix("kafkalite: ")
+
+    assert told("--kafka", str(tmp_path)).startswith(f"{tmp_path} is no folder of Apache Kafka's")
     with pytest.raises(InvalidArgumentError, match=r"has no libs/kafka-server-….jar"):
         LocalCluster(tmp_path)
-    assert main(["--kafka", str(tmp_path)]) == 1
-    assert capfd.readouterr().err.startswith(f"kafkalite: {tmp_path} is no folder of")
-    with pytest.raises(ControllerFailedError, match="cannot be formatted"):
-        LocalCluster(f"{tmp_path}/*").start()
+    assert told("--kafka", jars, "--brokers", "0") == "brokers=0 is not within 1 to 2999"
+    high = told("--kafka", jars, "--port", "65534")
+    assert high == "port=65534 is none for 3 broker(s): ports end at 65535"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        busy = told("--kafka", jars, "--port", str(port), "--brokers", "1")
+    assert busy.startswith(f"127.0.0.1:{port} cannot be a broker's: Address already in use")
+    for data in (file, file / "below"):
+        wrong = told("--kafka", jars, "--port", "0", "--data", str(data))
+        assert wrong.startswith(f"{data}") and wrong.endswith(": Not a directory")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert told("--kafka", jars, "--port", "0").endswith(f"JAVA_HOME={tmp_path} has none")
+    monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ControllerFailedError, match="java is missing"):
-        LocalCluster(f"{tmp_path}/*").start()
+    assert told("--kafka", jars, "--port", "0").endswith("there is none on PATH")
+
+
+@pytest.mark.oracle  # for its Java
+def test_a_class_path_without_kafka_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = shutil.which("java")
+    assert java is not None
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(Path(java).resolve())
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ControllerFailedError, match=r"no Apache Kafka in the class path"):
+        LocalCluster(f"{tmp_path}/*", brokers=1).start()

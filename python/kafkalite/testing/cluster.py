@@ -9,46 +9,43 @@ which is Apache Kafka's, for kafkalite has none of its own. It needs Java 17 and
 """
 
 import argparse
-import base64
 import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
-import uuid
 import weakref
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kafkalite.child import Broker, BrokerFailedError
+from kafkalite.child import Broker
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
-from kafkalite.replication.admission import RANGES
+from kafkalite.testing.controller import (
+    CONTROLLER_ID,
+    Controller,
+    ControllerFailedError,
+    new_id,
+)
+
+__all__ = ["ControllerFailedError", "LocalCluster"]
 
 HOST = "127.0.0.1"
-CONTROLLER_ID = 3000
 START_S = 120.0
-STOP_S = 30.0
+POLL_S = 0.2
+PORT_MAX = 65_535
 HEARTBEAT_MS, SESSION_MS = 500, 2_000
 """Shorter than Kafka's 2 and 9 s: a test does not want to wait for a broker to be fenced."""
-JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-LOWERED = ("group.version", "share.version", "streams.version", "transaction.version")
-"""Features that a new cluster of Kafka's has at levels which brokers here may not serve."""
-
-
-class ControllerFailedError(KafkaliteError):
-    """The controller did not start, or has ended; the message has the last lines of its output."""
 
 
 class LocalCluster:
     """Brokers 1, 2, … and a controller, ready once entered; all end with the block, and so does
-    their temporary directory."""
+    their temporary directory. Processes end with this one, however it ends."""
 
     def __init__(
         self,
@@ -58,21 +55,26 @@ class LocalCluster:
         data: str | os.PathLike[str] | None = None,
         port: int = 0,
         config: Mapping[str, str | int | float] | None = None,
+        tell: Callable[[str], object] = lambda _: None,
     ) -> None:
         """`kafka` is the folder of Kafka's distribution, or a class path with its jars. `data` has
         a folder for each node, and goes on with what is there; without it a temporary one. The
         brokers' ports are `port` and those after it, or free ones. `config` are keys of all
-        brokers. Nothing runs before `start`."""
-        if brokers < 1:
-            raise InvalidArgumentError(f"brokers={brokers} is less than 1")
-        self._class_path = _class_path(os.fspath(kafka))
+        brokers. `tell` is called with a sentence for each step. Nothing runs before `start`."""
+        if not 1 <= brokers < CONTROLLER_ID:
+            raise InvalidArgumentError(f"brokers={brokers} is not within 1 to {CONTROLLER_ID - 1}")
+        if not 0 <= port <= PORT_MAX - brokers + 1:
+            raise InvalidArgumentError(
+                f"port={port} is none for {brokers} broker(s): ports end at {PORT_MAX}"
+            )
+        self._controller = Controller(os.fspath(kafka))
+        self._controller_port = 0
         self._data = None if data is None else Path(data)
         self._temporary: str | None = None
+        self._at_exit: weakref.finalize[..., LocalCluster] | None = None
         self._ports = [port + each for each in range(brokers)] if port else [0] * brokers
         self._config = dict(config or {})
-        self._controller: subprocess.Popen[bytes] | None = None
-        self._controller_port = 0
-        self._log = Path()
+        self._tell = tell
         self.brokers: dict[int, Broker] = {}
         """By id, each to be stopped, killed and started as any `kafkalite.Broker`."""
 
@@ -94,23 +96,23 @@ class LocalCluster:
 
     def start(self) -> Self:
         """Starts the controller and then all brokers at once; returns when these are ready. Raises
-        `ControllerFailedError` and `BrokerFailedError`."""
-        if self._data is None:
-            self._temporary = tempfile.mkdtemp(prefix="kafkalite-cluster-")
+        `ControllerFailedError`, `BrokerFailedError`, and `InvalidArgumentError` for a port that
+        somebody has, or a folder that cannot be one."""
+        _check_free(filter(None, self._ports))
         with ExitStack() as undo:
             undo.callback(self.close)
-            folder = Path(self._temporary or self._data or "")
-            cluster_id = self._start_controller(folder / "controller")
-            for number, port in enumerate(self._ports, start=1):
-                data = folder / f"broker-{number}"
-                _format(data, cluster_id, number)
-                self.brokers[number] = self._broker(number, port, data)
             try:
-                with ThreadPoolExecutor(len(self.brokers)) as pool:
-                    list(pool.map(Broker.start, self.brokers.values()))
-            except BrokerFailedError:
-                self.check_controller()  # its end is why
-                raise
+                folder = self._folder()
+                cluster_id = self._start_controller(folder / "controller")
+                for number, port in enumerate(self._ports, start=1):
+                    data = folder / f"broker-{number}"
+                    _format(data, cluster_id, number)
+                    self.brokers[number] = self._broker(number, port, data)
+            except OSError as error:
+                raise InvalidArgumentError(
+                    f"{error.filename or self._data}: {error.strerror}"
+                ) from error
+            self._start_brokers()
             undo.pop_all()
         return self
 
@@ -121,35 +123,35 @@ class LocalCluster:
             with ThreadPoolExecutor(len(self.brokers)) as pool:
                 list(pool.map(Broker.close, self.brokers.values()))
         self.brokers.clear()
-        self.stop_controller()
+        self._controller.stop()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
+        if self._at_exit is not None:
+            self._at_exit.detach()
+
+    def kill(self) -> None:
+        """SIGKILL of all processes. What waits for them in another call goes on; `close` is still
+        to be called, or is under way."""
+        for each in self.brokers.values():
+            with suppress(InvalidArgumentError, ProcessLookupError):  # it has ended
+                os.kill(each.pid, signal.SIGKILL)
+        self._controller.kill()
 
     # --- the controller ---------------------------------------------------------------------------
 
     def stop_controller(self) -> None:
         """Ends it; the brokers go on, and nothing of the cluster can be changed."""
-        process, self._controller = self._controller, None
-        if process is None:
-            return
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_S)
-        process.kill()
-        process.wait()
+        self._controller.stop()
 
     def check_controller(self) -> None:
         """Raises `ControllerFailedError` if it has ended."""
-        if self._controller is not None and self._controller.poll() is not None:
-            raise ControllerFailedError(f"the controller has ended:\n{self._told()}")
+        self._controller.check()
 
     def _start_controller(self, folder: Path) -> str:
-        """Formats its directory if it is new, and starts it; the id of the cluster."""
-        folder.mkdir(parents=True, exist_ok=True)
         self._controller_port = self._controller_port or _free_port()
         at = f"{HOST}:{self._controller_port}"
-        properties = {
+        properties: dict[str, object] = {
             "process.roles": "controller",
             "node.id": CONTROLLER_ID,
             "listeners": f"CONTROLLER://{at}",
@@ -157,47 +159,18 @@ class LocalCluster:
             "controller.quorum.voters": f"{CONTROLLER_ID}@{at}",
             "broker.session.timeout.ms": SESSION_MS,
             "broker.heartbeat.interval.ms": HEARTBEAT_MS,
-            "log.dirs": folder / "data",
         }
-        file = folder / "controller.properties"
-        file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        meta = folder / "data" / "meta.properties"
-        self._log = folder / "controller.log"
-        if not meta.exists():
-            words = [f"--cluster-id={_new_id()}", "-c", str(file)]
-            words += [f"--feature={name}={RANGES.get(name, (0, 0))[1]}" for name in LOWERED]
-            done = subprocess.run(  # noqa: S603 - Kafka's own tool
-                self._java("kafka.tools.StorageTool", "format", *words),
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode != 0:
-                told = f"{done.stdout}{done.stderr}".strip()
-                raise ControllerFailedError(f"the controller cannot be formatted: {told}")
-        with self._log.open("ab") as log:
-            # A process group of its own: Ctrl-C is for this process, which ends the brokers first.
-            self._controller = subprocess.Popen(  # noqa: S603
-                self._java("kafka.Kafka", str(file)),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                process_group=0,
-            )
-        weakref.finalize(self, _kill, self._controller)
-        lines = (line.partition("=") for line in meta.read_text().splitlines())
-        return {key: value for key, _, value in lines}["cluster.id"]
-
-    def _java(self, main: str, *words: str) -> list[str]:
-        java = shutil.which("java")
-        if java is None:
-            raise ControllerFailedError("java is missing: the controller needs Java 17 or later")
-        return [java, *JVM, "-cp", self._class_path, main, *words]
-
-    def _told(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
+        return self._controller.start(folder, self._controller_port, properties, self._tell)
 
     # --- brokers ----------------------------------------------------------------------------------
+
+    def _folder(self) -> Path:
+        if self._data is not None:
+            return self._data
+        self._temporary = tempfile.mkdtemp(prefix="kafkalite-cluster-")
+        ended = (self._controller, self._temporary, os.getpid())
+        self._at_exit = weakref.finalize(self, _end_forgotten, *ended)
+        return Path(self._temporary)
 
     def _broker(self, number: int, port: int, data: Path) -> Broker:
         config: dict[str, str | int | float] = {
@@ -212,21 +185,35 @@ class LocalCluster:
         }
         return Broker(data, listen=f"{HOST}:{port}", config=config, start_timeout_s=START_S)
 
+    def _start_brokers(self) -> None:
+        """Returns when all are ready; where one is not, or the controller ends, none is left."""
+        count = len(self.brokers)
+        self._tell(f"starts {count} broker(s), which wait for the controller")
+        with ThreadPoolExecutor(count) as pool:
+            starting = {pool.submit(each.start): number for number, each in self.brokers.items()}
+            left = set(starting)
+            try:
+                while left:
+                    done, left = wait(left, POLL_S, FIRST_COMPLETED)
+                    self.check_controller()  # its end is why
+                    for each in done:
+                        broker, number = each.result(), starting[each]
+                        self._tell(f"broker {number} is ready on {broker.bootstrap_servers}")
+            except BaseException:
+                self.kill()  # else the pool waits for them
+                raise
 
-def _class_path(kafka: str) -> str:
-    """Raises `InvalidArgumentError` for a folder that has no jars of Kafka's."""
-    if os.pathsep in kafka or kafka.endswith((".jar", "*")):
-        return kafka
-    libraries = Path(kafka).expanduser() / "libs"
-    if not any(libraries.glob("kafka-server-*.jar")):
-        raise InvalidArgumentError(
-            f"{kafka} is no folder of Apache Kafka's: it has no libs/kafka-server-….jar"
-        )
-    return str(libraries / "*")
 
-
-def _new_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+def _check_free(ports: Iterable[int]) -> None:
+    for port in ports:
+        try:
+            with socket.create_server((HOST, port)):
+                pass
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"{HOST}:{port} cannot be a broker's: {error.strerror}; choose another port, or 0 "
+                "for free ones"
+            ) from error
 
 
 def _free_port() -> int:
@@ -240,18 +227,70 @@ def _format(data: Path, cluster_id: str, node_id: int) -> None:
     data.mkdir(parents=True, exist_ok=True)
     meta = data / "meta.properties"
     if not meta.exists():
-        lines = [f"cluster.id={cluster_id}", f"node.id={node_id}", f"directory.id={_new_id()}"]
+        lines = [f"cluster.id={cluster_id}", f"node.id={node_id}", f"directory.id={new_id()}"]
         meta.write_text("\n".join(["version=1", *lines, ""]))
 
 
-def _kill(process: "subprocess.Popen[bytes]") -> None:
-    if process.poll() is None:
-        process.kill()
-        process.wait()
+def _end_forgotten(controller: Controller, temporary: str, owner_id: int) -> None:
+    """Does as `close`, for a cluster that nobody has closed when the program ends; its brokers have
+    ended by then as any forgotten `Broker`."""
+    if owner_id == os.getpid():
+        controller.stop()
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def _tell(sentence: str) -> None:
+    """A line on stderr, which may be that of a terminal that is gone."""
+    with suppress(OSError):
+        sys.stderr.write(f"kafkalite cluster: {sentence}\n")
+        sys.stderr.flush()
+
+
+@contextmanager
+def _interruptible(cluster: LocalCluster) -> Iterator[None]:
+    """In the block the first of these signals raises KeyboardInterrupt, so that all is stopped; a
+    further one has no patience with that."""
+    is_stopping = False
+
+    def end(*_: object) -> None:
+        nonlocal is_stopping
+        if is_stopping:
+            _tell("kills what has not stopped yet")
+            cluster.kill()
+            return
+        is_stopping = True
+        _tell("stops; once more kills")
+        raise KeyboardInterrupt
+
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # which nohup says
+        signals.append(signal.SIGHUP)
+    before = {each: signal.signal(each, end) for each in signals}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _run(cluster: LocalCluster) -> None:
+    try:
+        cluster.start()
+        servers = cluster.bootstrap_servers
+        with suppress(BrokenPipeError):
+            print(f"kafkalite cluster ready bootstrap.servers={servers}", flush=True)
+        while True:
+            cluster.check_controller()
+            time.sleep(1)
+    finally:
+        cluster.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a cluster until SIGINT or SIGTERM; the exit code."""
+    """Runs a cluster until SIGINT, SIGTERM or SIGHUP; the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m kafkalite.testing.cluster",
         description="Run brokers of kafkalite under a controller of Apache Kafka's.",
@@ -265,21 +304,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", help="a folder that stays; else a temporary one")
     parser.add_argument("--port", type=int, default=9092, help="of broker 1 (9092), 0: free ones")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
-        with LocalCluster(
-            options.kafka, brokers=options.brokers, data=options.data, port=options.port
-        ) as cluster:
-            servers = cluster.bootstrap_servers
-            print(f"kafkalite cluster ready bootstrap.servers={servers}", flush=True)
-            while True:
-                cluster.check_controller()
-                time.sleep(1)
+        cluster = LocalCluster(
+            options.kafka,
+            brokers=options.brokers,
+            data=options.data,
+            port=options.port,
+            tell=_tell,
+        )
+        with _interruptible(cluster):
+            _run(cluster)
     except KeyboardInterrupt:
         return 0
     except KafkaliteError as error:
-        sys.stderr.write(f"kafkalite: {error}\n")
+        with suppress(OSError):
+            sys.stderr.write(f"kafkalite: {error}\n")
         return 1
+    return 0
 
 
 if __name__ == "__main__":
