@@ -44,3 +44,19 @@ def test_progress_takes_one_line_of_the_terminal(monkeypatch: pytest.MonkeyPatch
         "end: 1.0 MiB of 2.0 MiB, 50 %",
     ]
     assert all(len(line) < 40 and line.startswith("…a") for line in shown)
+
+
+def test_many_partitions_are_one_line_for_scripts_and_several_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A thousand elected partitions were one line, which a terminal broke within their names."""
+    items = [f"orders-{number}" for number in range(9)]
+    terminal.print_listed("Elected:", items, ", ")
+    assert capsys.readouterr().out == f"Elected: {', '.join(items)}\n"
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(terminal, "get_terminal_size", lambda: os.terminal_size((40, 24)))
+    terminal.print_listed("Elected:", items, ", ")
+    lines = screen.getvalue().splitlines()
+    assert [len(line) <= 40 for line in lines] == [True] * 3
+    assert " ".join(line.strip() for line in lines) == f"Elected: {', '.join(items)}"

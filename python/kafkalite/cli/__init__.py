@@ -57,7 +57,7 @@ FIRST_STEPS = """
   --help     print this
 
 examples:
-  kafkalite serve --data data           a broker on 127.0.0.1:9092; Ctrl-C ends it
+  kafkalite serve --data data     # a broker on 127.0.0.1:9092, until Ctrl-C
   echo hello | kafkalite produce orders
   kafkalite consume orders --from-beginning
 """
@@ -168,7 +168,7 @@ def _overview(some: Sequence[tuple[str, ...]] = ()) -> str:
     width = max((len(name) for name, _ in rows), default=0)
     usage = f"kafkalite {some[0][0]} COMMAND" if some else "kafkalite COMMAND"
     return (
-        f"usage: {usage} [options]   ({usage} --help tells more)\n\n"
+        f"usage: {usage} [options]   (COMMAND --help tells more)\n\n"
         + "".join(f"  {name:<{width}}  {summary}\n" for name, summary in rows)
         + ("" if some else FIRST_STEPS)
     )

@@ -5,7 +5,7 @@ import argparse
 from collections.abc import Callable, Sequence
 
 from kafkalite.cli.client_config import ADMIN, add_server, parse
-from kafkalite.cli.options import HelpFormatter, new_parser, require_text
+from kafkalite.cli.options import HelpFormatter, examples_text, new_parser, require_text
 
 OF_EVERY_ACTION = {
     "--bootstrap-server": True,
@@ -48,7 +48,7 @@ class Actions:
             prog=own,
             help=help_line,
             description=help_line[0].upper() + help_line[1:] + ".",
-            epilog="examples:\n" + "\n".join(f"  {line}" for line in lines) if lines else None,
+            epilog=examples_text(lines),
             formatter_class=HelpFormatter,
         )
         parser.set_defaults(run=run)

@@ -44,7 +44,7 @@ def _actions() -> Actions:
         "describe",
         _describe,
         "show brokers, controllers and features",
-        "kafkalite cluster\nkafkalite cluster --bootstrap-server broker:9092 --versions",
+        "kafkalite cluster\nkafkalite cluster describe --bootstrap-server broker:9092 --versions",
     )
     describe.add_argument(
         "--versions", action="store_true", help="which versions of which requests a broker speaks"

@@ -21,7 +21,7 @@ kafkalite configs describe --broker 1 --all
 kafkalite configs alter --topic orders --add-config retention.ms=1000,segment.ms=100
 kafkalite configs alter --topic orders --delete-config retention.ms
 kafkalite configs alter --broker-logger 1 --add-config root=DEBUG
-kafkalite configs --describe --entity-type topics --entity-name orders     as kafka-configs has it
+kafkalite configs --describe --entity-type topics --entity-name orders
 kafkalite configs --alter --entity-type brokers --entity-default --add-config log.cleaner.threads=2
 """
 

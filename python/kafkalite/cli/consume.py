@@ -46,7 +46,7 @@ kafkalite consume orders --partition 0 --offset 17 --max-messages 1 --format jso
 kafkalite consume orders --group billing --format key-value
 kafkalite consume orders --from-beginning --template '%p:%o %k=%s\\n'
 kafkalite consume orders --since 2026-11-21T06:00:00.000
-kafkalite consume --topic orders --formatter-property print.key=true     as kafka-console-consumer
+kafkalite consume --topic orders --formatter-property print.key=true
 """
 
 TEMPLATE_HELP = (

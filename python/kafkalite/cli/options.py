@@ -24,6 +24,9 @@ RECORD_BYTES_MAX = 100 << 20
 (`socket.request.max.bytes`)."""
 FILE_BYTES_MAX = 1 << 30
 """Size of a file that a command reads as a whole."""
+HELP_WIDTH = 79
+USAGE_INDENT = " " * 7
+"""Behind `usage: `, where argparse has options of a command with a long name begin."""
 
 
 class UsageError(KafkaliteError):
@@ -33,11 +36,30 @@ class UsageError(KafkaliteError):
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Breaks lines between words alone: `YYYY-MM-DD` is one."""
+    """Breaks lines between words alone, for `YYYY-MM-DD` is one, and choices between two of them,
+    which argparse keeps in one line however many they are."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         words = " ".join(text.split())
         return textwrap.wrap(words, width, break_on_hyphens=False)
+
+    def _format_usage(self, *arguments: Any, **named: Any) -> str:
+        usage = super()._format_usage(*arguments, **named)
+        if all(len(line) <= self._width for line in usage.splitlines()):
+            return usage
+        # The names of options begin at the brackets, those of positionals behind them.
+        parts = re.findall(r"\(.*?\)(?=\s|$)|\[.*?\]+(?=\s|$)|\S+", " ".join(usage.split()))
+        lines: list[str] = []
+        for part in parts:
+            words = part.replace(" | ", "\0| ").split("\0")
+            room = len(part)  # choices begin in a line of their own, if they do not fit this one
+            for word in words:
+                if lines and len(lines[-1]) + 1 + room <= self._width:
+                    lines[-1] += f" {word}"
+                else:
+                    lines.append(f"{USAGE_INDENT if lines else ''}{word}")
+                room = len(word)
+        return "\n".join(lines) + "\n\n"
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,6 +78,20 @@ class Parser(argparse.ArgumentParser):
         return super()._get_values(action, arg_strings)
 
 
+def examples_text(lines: Sequence[str]) -> str | None:
+    """The end of a help: an example a line, which goes on in the next where it is too long."""
+    if not lines:
+        return None
+    wrapped = ["examples:"]
+    for line in lines:
+        rest = f"  {line}"
+        while len(rest) > HELP_WIDTH and (at := rest.rfind(" --", 0, HELP_WIDTH - 2)) > 0:
+            wrapped.append(f"{rest[:at]} \\")
+            rest = f"      {rest[at + 1 :]}"
+        wrapped.append(rest)
+    return "\n".join(wrapped)
+
+
 def new_parser(prog: str, description: str, examples: str = "") -> Parser:
     """A parser whose help ends with the examples, a line each. Empty lines part the paragraphs of
     the description."""
@@ -63,12 +99,10 @@ def new_parser(prog: str, description: str, examples: str = "") -> Parser:
         textwrap.fill(" ".join(each.split()), 79, break_long_words=False, break_on_hyphens=False)
         for each in description.split("\n\n")
     ]
-    lines = [line.strip() for line in examples.strip().splitlines()]
-    epilog = "examples:\n" + "\n".join(f"  {line}" for line in lines) if lines else None
     return Parser(
         prog=prog,
         description="\n\n".join(paragraphs),
-        epilog=epilog,
+        epilog=examples_text([line.strip() for line in examples.strip().splitlines()]),
         formatter_class=HelpFormatter,
     )
 

@@ -45,7 +45,7 @@ kafkalite produce orders --key-separator : < keyed.txt
 kafkalite produce orders --format json --codec zstd < records.jsonl
 kafkalite produce images --file photo.png --key photo.png
 kafkalite produce orders --header source=cli --partition 0
-kafkalite produce --topic orders --reader-property parse.key=true     as kafka-console-producer
+kafkalite produce --topic orders --reader-property parse.key=true
 """
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -96,7 +96,10 @@ def run(arguments: list[str]) -> int:
 def command_line() -> argparse.ArgumentParser:
     """Its parser."""
     parser = new_parser(
-        "kafkalite produce", "Send lines of the standard input, or files, as records.", EXAMPLES
+        "kafkalite produce",
+        "Send lines of the standard input, or files, as records. The flags of "
+        "kafka-console-producer work, too.",
+        EXAMPLES,
     )
     parser.add_argument("name", nargs="?", metavar="TOPIC", help="where to")
     parser.add_argument("--topic", dest="topic_flag", help=argparse.SUPPRESS)

@@ -77,6 +77,21 @@ def print_table(rows: Sequence[Sequence[object]], widths: Sequence[int] = ()) ->
         print(" ".join(cells).rstrip())
 
 
+def print_listed(head: str, items: Sequence[str], separator: str) -> None:
+    """One line, as Kafka's tools have it; on a terminal, which would break it anywhere, as many as
+    it takes, broken between two items."""
+    if not sys.stdout.isatty():
+        print(f"{head} {separator.join(items)}")
+        return
+    width, lines = get_terminal_size().columns, [f"{head} "]
+    for at, item in enumerate(items):
+        word = item if at + 1 == len(items) else item + separator
+        if at and _places(lines[-1]) + _places(word.rstrip()) > width:
+            lines.append("  ")
+        lines[-1] += word
+    print("\n".join(line.rstrip() for line in lines))
+
+
 def _places(text: str) -> int:
     """Columns of a terminal that a text takes."""
     if text.isascii():

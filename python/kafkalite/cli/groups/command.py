@@ -24,7 +24,7 @@ kafkalite groups describe billing --members --verbose
 kafkalite groups reset-offsets billing --topic orders --to-earliest --execute
 kafkalite groups delete billing
 kafkalite groups delete-offsets billing --topic orders
-kafkalite groups --describe --group billing     as kafka-consumer-groups has it
+kafkalite groups --describe --group billing   # as kafka-consumer-groups
 """
 
 STATES = {

@@ -35,7 +35,7 @@ from kafkalite.errors import KafkaliteError
 
 EXAMPLES = """
 kafkalite perf produce --topic load --num-records 1000000 --record-size 1000 --throughput -1
-kafkalite perf produce --topic load --num-records 50000 --record-size 100 --throughput 1000 \\
+kafkalite perf produce --topic load --num-records 50000 --record-size 100 --throughput 1000 \
 --command-property acks=all linger.ms=0 compression.type=lz4
 """
 

@@ -3,6 +3,7 @@
 import argparse
 
 from kafkalite.cli.client_config import add_server, client_of, parse
+from kafkalite.cli.console.terminal import print_listed
 from kafkalite.cli.options import (
     UsageError,
     int_argument,
@@ -113,11 +114,10 @@ def _show(told: dict[Partition, BrokerError | None], options: argparse.Namespace
     else:
         kind = options.election_type.upper()
         if elected:
-            print(
-                f"Successfully completed leader election ({kind}) for partitions {_text(elected)}"
-            )
+            done = f"Successfully completed leader election ({kind}) for partitions"
+            print_listed(done, _texts(elected), ", ")
         if led:
-            print(f"Valid replica already elected for partitions {_text(led)}")
+            print_listed("Valid replica already elected for partitions", _texts(led), ", ")
         for (topic, index), error in failed.items():
             print(
                 f"Error completing leader election ({kind}) for partition: {topic}-{index}: {error}"
@@ -127,5 +127,5 @@ def _show(told: dict[Partition, BrokerError | None], options: argparse.Namespace
     return 1 if failed else 0
 
 
-def _text(places: list[Partition]) -> str:
-    return ", ".join(f"{topic}-{index}" for topic, index in places)
+def _texts(places: list[Partition]) -> list[str]:
+    return [f"{topic}-{index}" for topic, index in places]

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kafkalite.cli.actions import Actions
 from kafkalite.cli.client_config import client_of
+from kafkalite.cli.console.terminal import print_listed
 from kafkalite.cli.options import (
     UsageError,
     decimal,
@@ -274,8 +275,8 @@ def _report(
     elif not refused:
         plural = "" if len(told) == 1 else "s"
         verb = "for:" if done == "cancelled" else "for"
-        places = ",".join(map(_name, sorted(told)))
-        print(f"Successfully {done} partition reassignment{plural} {verb} {places}")
+        head = f"Successfully {done} partition reassignment{plural} {verb}"
+        print_listed(head, [_name(place) for place in sorted(told)], ",")
     if refused:
         print_error(f"{failure}:")
         for error in refused.values():

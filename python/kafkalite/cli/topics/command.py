@@ -36,7 +36,7 @@ kafkalite topics describe orders
 kafkalite topics alter orders --partitions 6 --config cleanup.policy=compact
 kafkalite topics delete 'test-.*'
 kafkalite topics delete-records orders --before 1000
-kafkalite topics --create --topic orders --partitions 3     as kafka-topics has it
+kafkalite topics --create --topic orders --partitions 3   # as kafka-topics
 """
 
 
