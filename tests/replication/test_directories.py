@@ -6,7 +6,7 @@ from typing import Any
 from kafkalite.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage
 from kafkalite.metadata.publisher import TopicState
 from kafkalite.protocol import messages
-from kafkalite.replication.directories import ASSIGNMENTS_MAX, Directories
+from kafkalite.replication.proposals.directories import ASSIGNMENTS_MAX, Directories
 
 TOPIC, ONE, TWO = b"t" * 16, b"1" * 16, b"2" * 16
 

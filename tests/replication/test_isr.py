@@ -7,8 +7,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kafkalite.protocol import codes, messages
-from kafkalite.replication.alter_partition import AlterPartition
-from kafkalite.replication.isr import RECOVERED, RETRY_MS, VERSION, IsrChange, IsrChanges, Settled
+from kafkalite.replication.proposals.alter_partition import AlterPartition
+from kafkalite.replication.proposals.isr import (
+    RECOVERED,
+    RETRY_MS,
+    VERSION,
+    IsrChange,
+    IsrChanges,
+    Settled,
+)
 from kafkalite.timers import Timers
 
 TOPIC = bytes([1] * 16)

@@ -10,8 +10,10 @@ use kafkalite::log::append::AppendRequest;
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
 use kafkalite::log::directory::LogDirectory;
 use kafkalite::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
-use kafkalite::log::housekeeper::{CleanerSettings, Housekeeper, HousekeeperThread, Intervals};
 use kafkalite::log::log::Log;
+use kafkalite::log::maintain::housekeeper::{
+    CleanerSettings, Housekeeper, HousekeeperThread, Intervals,
+};
 use kafkalite::log::names;
 use kafkalite::log::storage::{DiskStorage, Storage};
 use kafkalite::uuid::Uuid;

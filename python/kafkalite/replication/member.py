@@ -30,10 +30,8 @@ from kafkalite.metadata.publisher import EngineConfigs, Publisher, slices
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import messages
 from kafkalite.replication.admission import JoinError, judge_cluster, lost_logs, raise_lost
-from kafkalite.replication.alter_partition import AlterPartition
 from kafkalite.replication.broker_epoch import Previous, forget, remember
 from kafkalite.replication.channels import WAKE_NUMBER, Channels
-from kafkalite.replication.directories import Directories
 from kafkalite.replication.forwarding import RemoteEngine
 from kafkalite.replication.lifecycle import (
     HEARTBEAT_VERSION,
@@ -49,6 +47,8 @@ from kafkalite.replication.lifecycle import (
 from kafkalite.replication.local_copy import Opened
 from kafkalite.replication.observer import Address, Observer, ObserverError
 from kafkalite.replication.peers import Peers
+from kafkalite.replication.proposals.alter_partition import AlterPartition
+from kafkalite.replication.proposals.directory_assignments import DirectoryAssignments
 from kafkalite.replication.repeated import Repeated
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
@@ -60,8 +60,6 @@ if TYPE_CHECKING:
 TURN_MS: Final = 100
 LOADING_TURN_MS: Final = 10
 WAITING_TOLD_MS: Final = 5_000
-ASSIGN_VERSION: Final = 0
-ASSIGN_RETRY_MS: Final = 1_000
 LEAVE_WAIT_S: Final = 60.0
 """The longest time of a controlled shutdown, which ends when partitions are led elsewhere."""
 
@@ -107,11 +105,10 @@ class Member:
         """That of the last record of which everything is in force."""
         self.cluster = Cluster(identity.node_id, self)
         self.engine = RemoteEngine(self)
-        self._directories = Directories(identity.node_id)
+        self._assignments = DirectoryAssignments(self, self.channels, self.timers, self.now_ms)
         self._directory_ids = dict(identity.directories)
         self._previous = identity.previous
         self._is_durable = is_durable
-        self._assign_timer: Timer | None = None
         self._copy = opened.copy
         self._lag_ms = lag_ms
         self._inter_broker_listener = inter_broker_listener
@@ -229,7 +226,7 @@ class Member:
                 raise_lost(lost)
         self._core = core
         for topic_id, index, directory in core.moved:
-            self._directories.found(topic_id, index, directory)
+            self._assignments.directories.found(topic_id, index, directory)
         self.publisher.serve(
             core.topics,
             self.image,
@@ -492,7 +489,7 @@ class Member:
 
     async def _place_unassigned(self) -> None:
         self._is_publishing = True
-        is_unassigned = self._directories.is_unassigned
+        is_unassigned = self._assignments.directories.is_unassigned
         topics = [
             each for each in self.image.topics.values() if any(map(is_unassigned, each.partitions))
         ]
@@ -502,7 +499,7 @@ class Member:
         except KafkaliteError as error:
             self._fail(error)
         self._is_publishing = False
-        self._assign()
+        self._assignments.tell()
         self._publish_if_due()
 
     def _publish_if_due(self) -> None:
@@ -533,7 +530,7 @@ class Member:
         publisher = self.publisher
         gone = [each.name for each in delta.deleted_topics]
         if gone:
-            self._directories.forget(delta.deleted_topics)
+            self._assignments.directories.forget(delta.deleted_topics)
             await publisher.delete_topics(gone)
             context.on_topics_deleted(gone)
         publisher.publish(delta)
@@ -553,44 +550,14 @@ class Member:
         states = self.publisher.states(self.image, topics)
         context = self._context
         preferred = (lambda *_: None) if context is None else context.replicas.take_preferred
-        placed = self._directories.placed(states, self.publisher.place, preferred)
+        placed = self._assignments.directories.placed(states, self.publisher.place, preferred)
         await self.publisher.make_logs(placed)
         self.publisher.publish_placed(placed)
-        self._assign()
+        self._assignments.tell()
 
     def assign_directories(self, assignments: Sequence[tuple[bytes, int, bytes]]) -> None:
         """Replicas move to other log directories, or stay where they were after all."""
-        for each in assignments:
-            self._directories.move(*each)
-        self._assign()
-
-    def _assign(self) -> None:
-        """Tells the controller which directories were chosen, unless that is under way."""
-        if self._assign_timer is None:
-            self._assign_timer = self.timers.call_at(self.now_ms(), self._ask_to_assign)
-
-    def _ask_to_assign(self) -> None:
-        request = self._directories.request(self.broker_epoch)
-        if request is None:
-            self._assign_timer = None
-            return
-        self._assign_timer = self.timers.call_at(
-            self.now_ms() + ASSIGN_RETRY_MS, self._ask_to_assign
-        )
-        if self.controller_address is not None:
-            # What was taken comes back as metadata; what was not is asked for again.
-            self.channels.send(
-                "directories",
-                self.controller_address,
-                request,
-                ASSIGN_VERSION,
-                ASSIGN_RETRY_MS,
-                self._on_assigned,
-            )
-
-    def _on_assigned(self, answer: Any) -> None:
-        if not isinstance(answer, str) and not answer.error_code:
-            self._directories.on_answer(answer)
+        self._assignments.move(assignments)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Returns once `is_so()` after a change of the metadata has come into force."""

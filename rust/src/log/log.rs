@@ -7,7 +7,7 @@
 //!                  last_stable ≤ high_watermark ≤ flushed (acks.fsync) ≤ log end
 //! ```
 //!
-//! `append.rs` writes at the end, `read.rs` reads, `flush.rs` makes durable, `maintain.rs` cuts and
+//! `append.rs` writes at the end, `read.rs` reads, `flush.rs` makes durable, `maintain/` cuts and
 //! deletes, `recover/` makes a log out of a directory.
 //!
 //! Locks, always taken in this order: `flushing` → `appender` → `segments` → `ends`. Readers take the
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockUpgradableReadGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::error::{Error, Result};
 use crate::uuid::Uuid;
@@ -30,10 +30,11 @@ use super::segment::delayed_deletion::CondemnedFiles;
 use super::segment::map::SegmentMap;
 use super::segment::open_segments::OpenSegments;
 use super::state::ends::{LogEnds, LogOffsets, LogPosition};
-use super::state::epochs::{EpochEndOffset, LeaderEpochs};
+use super::state::epochs::LeaderEpochs;
 use super::state::name_changes::NameChanges;
 use super::state::producers::ProducerState;
 use super::state::snapshots::ProducerSnapshots;
+use super::state::traffic::Traffic;
 use super::state::verification::{Question, Verifications};
 use super::storage::Storage;
 
@@ -84,63 +85,6 @@ pub struct Log {
     /// A `Phase`; set under the append lock.
     pub(super) phase: AtomicU8,
     pub(super) observer: RwLock<Option<Arc<dyn LogObserver>>>,
-}
-
-/// Counts of records and bytes that have gone in and out since the log was opened.
-#[derive(Debug, Default)]
-pub struct Traffic {
-    appended_records: AtomicU64,
-    appended_bytes: AtomicU64,
-    replicated_bytes: AtomicU64,
-    fetched_bytes: AtomicU64,
-    committed_cuts: AtomicU64,
-}
-
-impl Traffic {
-    /// Under the append lock: nobody else adds.
-    pub(super) fn note_appended(&self, records: u64, bytes: u64) {
-        let add = |count: &AtomicU64, more| {
-            count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
-        };
-        add(&self.appended_records, records);
-        add(&self.appended_bytes, bytes);
-    }
-
-    /// So many bytes have come from a leader.
-    pub(super) fn note_replicated(&self, bytes: u64) {
-        self.replicated_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// The log is cut below its high watermark.
-    pub fn note_committed_cut(&self) {
-        self.committed_cuts.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// So many bytes of records are in an answer.
-    pub fn note_fetched(&self, bytes: u64) {
-        self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub fn appended_records(&self) -> u64 {
-        self.appended_records.load(Ordering::Relaxed)
-    }
-
-    pub fn appended_bytes(&self) -> u64 {
-        self.appended_bytes.load(Ordering::Relaxed)
-    }
-
-    pub fn replicated_bytes(&self) -> u64 {
-        self.replicated_bytes.load(Ordering::Relaxed)
-    }
-
-    /// How often the log was cut below its high watermark.
-    pub fn committed_cuts(&self) -> u64 {
-        self.committed_cuts.load(Ordering::Relaxed)
-    }
-
-    pub fn fetched_bytes(&self) -> u64 {
-        self.fetched_bytes.load(Ordering::Relaxed)
-    }
 }
 
 /// The phase of a log's life says which work on it is still allowed.
@@ -261,39 +205,6 @@ impl Log {
         (sizes.sum(), segments.len())
     }
 
-    /// The epochs of the records, and behind them the one in which this replica leads: until it has a
-    /// record it begins at the log end.
-    pub fn leader_epochs(&self) -> LeaderEpochs {
-        // Before the epochs: a record is published later than its epoch.
-        let log_end_offset = self.ends.read().log_end.offset;
-        let mut epochs = self.epochs.read().clone();
-        epochs.lead(self.leading_epoch(), log_end_offset);
-        epochs
-    }
-
-    /// The largest epoch at or below `epoch`, and the offset behind its last record: where the log of who
-    /// has records up to `epoch` ceases to be this one (KIP-101, KIP-595). `None`: that cannot be said.
-    pub fn end_of_epoch(&self, epoch: i32) -> Option<EpochEndOffset> {
-        let log_end_offset = self.offsets().log_end_offset;
-        let epochs = self.leader_epochs();
-        epochs.end_offset_for(epoch, log_end_offset)
-    }
-
-    /// Where the records of the epoch begin in which this replica leads: the log end, until it has one.
-    pub fn leading_epoch_start(&self) -> i64 {
-        // Before the epochs, as in `leader_epochs`.
-        let log_end_offset = self.ends.read().log_end.offset;
-        let epochs = self.epochs.read();
-        let latest = epochs.latest();
-        let own = latest.filter(|latest| latest.epoch == self.leading_epoch());
-        own.map_or(log_end_offset, |own| own.start_offset)
-    }
-
-    /// -1 where this replica does not lead.
-    pub fn leading_epoch(&self) -> i32 {
-        self.leading_epoch.load(Ordering::Acquire)
-    }
-
     /// How often the log has been cut at its end: what was found out about its records before a cut is
     /// not true of those after it.
     pub fn truncations(&self) -> u64 {
@@ -316,14 +227,6 @@ impl Log {
         self.is_moving.store(is_moving, Ordering::Release);
     }
 
-    /// This replica leads in `epoch` from here on. Kafka notes the epoch in its file at once
-    /// (`Partition.makeLeader`); a start takes it out again where it has no record
-    /// (`LogLoader.load`), so that only the first record needs it there.
-    pub fn lead(&self, epoch: i32) {
-        let before = self.leading_epoch.swap(epoch, Ordering::AcqRel);
-        assert!(epoch == -1 || epoch >= before, "{before} → {epoch}");
-    }
-
     /// The replica plays another role from here on, or the same in another leader epoch. Returns the
     /// number of the role: what a follower brings is taken while that is the last one (`check_role`).
     pub fn begin_role(&self) -> u64 {
@@ -339,11 +242,6 @@ impl Log {
                 partition: self.partition,
             }),
         }
-    }
-
-    /// The largest epoch of which the log has noted a start; of a follower that of its last batch.
-    pub fn latest_epoch(&self) -> Option<i32> {
-        self.epochs.read().latest_epoch()
     }
 
     /// Waits for the append lock.
@@ -469,61 +367,6 @@ impl Log {
         }
         ends.note_unstable(&appender.producers);
         ends.check_order();
-    }
-
-    pub(super) fn assign_epoch(&self, epoch: i32, start_offset: i64) -> Result<()> {
-        let known = self.epochs.upgradable_read();
-        let mut next = known.clone();
-        if next.assign(epoch, start_offset)? {
-            self.write_epochs(&next)?;
-            *RwLockUpgradableReadGuard::upgrade(known) = next;
-        }
-        Ok(())
-    }
-
-    /// Forgets epochs, in memory even where the file cannot be written. Here as in `assign_epoch`
-    /// readers of the epochs do not wait for the file, which may be on a frozen file system.
-    pub(super) fn truncate_epochs(
-        &self,
-        truncate: impl FnOnce(&mut LeaderEpochs) -> bool,
-    ) -> Result<()> {
-        let known = self.epochs.upgradable_read();
-        let mut next = known.clone();
-        if !truncate(&mut next) {
-            return Ok(());
-        }
-        let written = self.write_epochs(&next);
-        *RwLockUpgradableReadGuard::upgrade(known) = next;
-        written
-    }
-
-    /// Forgets epochs that lie below the log start. On a full disk the file goes on to name them, which each
-    /// start puts right: what frees space must not fail for want of it.
-    pub(super) fn forget_epochs_below(&self, log_start_offset: i64) -> Result<()> {
-        match self.truncate_epochs(|epochs| epochs.truncate_from_start(log_start_offset)) {
-            Err(error) if error.lacks_space() => Ok(()),
-            written => written,
-        }
-    }
-
-    /// A new leader's epoch starts at the log end, before its first record.
-    pub fn start_leader_epoch(&self, epoch: i32) -> Result<()> {
-        let _appends = self.lock_appender();
-        let log_end_offset = self.ends.read().log_end.offset;
-        self.assign_epoch(epoch, log_end_offset)
-    }
-
-    /// The epoch of the first leader of a log that was just made, on disk as Kafka has it there. The
-    /// file is not synced: one that a power cut tears is made anew from the records (`recover/`).
-    pub fn begin_first_epoch(&self, epoch: i32) -> Result<()> {
-        let log_end_offset = self.ends.read().log_end.offset;
-        let mut epochs = self.epochs.write();
-        epochs.assign(epoch, log_end_offset)?;
-        epochs.write_unsynced(self.storage(), &self.directory.read())
-    }
-
-    fn write_epochs(&self, epochs: &LeaderEpochs) -> Result<()> {
-        epochs.write(self.storage(), &self.directory.read())
     }
 
     /// Starts a new segment at `base_offset`. The old one is closed; its part of the recovery point

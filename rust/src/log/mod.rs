@@ -3,9 +3,10 @@
 //! | room | what is in it |
 //! |---|---|
 //! | `segment/` | one segment: its files, its indexes, how it is searched, scanned, checked and rebuilt |
-//! | `state/` | what follows from the batches: producers, their snapshots, leader epochs |
+//! | `state/` | what follows from the batches: producers, their snapshots, leader epochs; what is counted |
 //! | `recover/` | a log out of a partition's directory, whatever the last process left there |
 //! | `directory/` | log directories: lock, checkpoint files, the logs of their partitions |
+//! | `maintain/` | cutting and deleting; retention and all that is done from time to time; other files in place of these |
 //! | `compact/` | the cleaner |
 //! | `check/` | looking at files without opening a log (`log dump`, `log verify`) |
 //!
@@ -14,8 +15,7 @@
 //! | `log.rs` | the log itself: its numbers, its locks, rolling |
 //! | `append.rs` `read.rs` `flush.rs` | write at the end, read, make durable |
 //! | `aborted_transactions.rs` | which transactions a reader of committed records must know |
-//! | `maintain.rs` `retain.rs` `housekeeper.rs` | cut and delete; by age and size; all that is done from time to time |
-//! | `replace.rs` | the files of another log directory in place of those that there are |
+//! | `leader_epochs.rs` | which leader has written which records |
 //! | `config.rs` `deadline.rs` `health.rs` | settings, waits, whether a directory may still be written to |
 //! | `names.rs` `storage.rs` `checkpoint_file.rs` `partition_metadata.rs` | names, system calls, small files |
 
@@ -29,7 +29,7 @@ pub mod deadline;
 pub mod directory;
 pub mod flush;
 pub mod health;
-pub mod housekeeper;
+mod leader_epochs;
 #[expect(
     clippy::module_inception,
     reason = "the log of a partition is what Kafka calls a log"
@@ -40,8 +40,6 @@ pub mod names;
 pub mod partition_metadata;
 pub mod read;
 pub mod recover;
-mod replace;
-pub mod retain;
 pub mod segment;
 pub mod state;
 pub mod storage;

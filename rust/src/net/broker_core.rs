@@ -168,7 +168,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::log::housekeeper::{CleanerSettings, Intervals};
+    use crate::log::maintain::housekeeper::{CleanerSettings, Intervals};
     use crate::net::admission::ConnectionLimits;
     use crate::net::control::queue::ControlAnswer;
     use crate::node::{Claimed, NodeOptions};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::log::housekeeper::{CleanerSettings, Intervals};
+use crate::log::maintain::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
 use crate::net::replication::ReplicationSettings;
 

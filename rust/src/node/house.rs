@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use super::Node;
 use crate::error::Error;
-use crate::log::housekeeper::{CleanerSettings, Housekeeper, HousekeeperThread, Intervals};
+use crate::log::maintain::housekeeper::{
+    CleanerSettings, Housekeeper, HousekeeperThread, Intervals,
+};
 
 impl Node {
     /// Has retention, compaction, flushing by time and checkpoints done from now on, until `close`. `tell`

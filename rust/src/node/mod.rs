@@ -27,7 +27,7 @@ use crate::image::{Broker, Features, Image, Permits};
 use crate::log::directory::directories::LogDirectories;
 use crate::log::directory::offset_checkpoint::TopicPartition;
 use crate::log::directory::{LogDirectory, NewLog};
-use crate::log::housekeeper::{CleanerSettings, HousekeeperThread};
+use crate::log::maintain::housekeeper::{CleanerSettings, HousekeeperThread};
 use crate::replica::brokers::RegisteredBrokers;
 use crate::replica::follower::Followers;
 use crate::replica::leader::IsrAnswer;

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::limits::{ANSWER_BYTES_MAX, FETCH_BYTES_MAX, FETCH_SESSIONS_MAX, REPLICA_LAG_MS_MAX};
-use crate::log::housekeeper::{CleanerSettings, Intervals};
+use crate::log::maintain::housekeeper::{CleanerSettings, Intervals};
 use crate::net::admission::ConnectionLimits;
 use crate::net::admission::rate::Windows;
 use crate::net::replication::ReplicationSettings;

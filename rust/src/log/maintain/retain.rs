@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-use super::log::Log;
-use super::names::LOG;
-use super::segment::Segment;
+use crate::log::log::Log;
+use crate::log::names::LOG;
+use crate::log::segment::Segment;
 
 impl Log {
     /// Removes the oldest segments that `retention.ms`, `retention.bytes` or the log start offset
@@ -105,7 +105,7 @@ impl Log {
     }
 
     /// The largest timestamp of a segment, or the time of its last write if its records have none.
-    pub(super) fn last_written_ms(&self, segment: &Segment) -> Result<i64> {
+    pub(in crate::log) fn last_written_ms(&self, segment: &Segment) -> Result<i64> {
         let largest = segment.largest_timestamp()?.timestamp;
         if largest >= 0 {
             return Ok(largest);
@@ -115,14 +115,18 @@ impl Log {
 
     /// When the segment was last written, milliseconds. The cleaner's output has it from what it was
     /// made of, else records without timestamps would grow young again with each round.
-    pub(super) fn modified_ms(&self, segment: &Segment) -> Result<i64> {
+    pub(in crate::log) fn modified_ms(&self, segment: &Segment) -> Result<i64> {
         let path = segment.files().path(LOG);
         self.storage()
             .modified_ms(&path)
             .map_err(Error::io("stat", &path))
     }
 
-    pub(super) fn set_modified_ms(&self, segment: &Segment, modified_ms: i64) -> Result<()> {
+    pub(in crate::log) fn set_modified_ms(
+        &self,
+        segment: &Segment,
+        modified_ms: i64,
+    ) -> Result<()> {
         let path = segment.files().path(LOG);
         self.storage()
             .set_modified_ms(&path, modified_ms)

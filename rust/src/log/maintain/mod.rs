@@ -1,9 +1,16 @@
 //! Cutting a log at either end, and taking segments out of it or putting others in their place.
 //!
+//! `retain.rs` says which segments are too old or too many, `housekeeper.rs` does all that is done from time to
+//! time, `replace.rs` puts the files of another log directory in the place of those that there are.
+//!
 //! A segment leaves in two steps: out of the map, its files renamed `.deleted`; then, after
 //! `file.delete.delay.ms`, unlinked. Readers that hold it read on. A crash in between is healed at
 //! the next start, which removes what is called `.deleted`. On a file system so full that a rename finds
 //! no block, both steps are one: else nothing could be freed there.
+
+pub mod housekeeper;
+mod replace;
+mod retain;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,13 +18,13 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
 
-use super::deadline::Deadline;
-use super::log::{Appender, Log, Phase, next_jitter};
-use super::names::{self, CLEANED, LOG, SWAP};
-use super::segment::replay::replay_segments;
-use super::segment::{Segment, SegmentVersion};
-use super::state::ends::LogPosition;
-use super::state::snapshots;
+use crate::log::deadline::Deadline;
+use crate::log::log::{Appender, Log, Phase, next_jitter};
+use crate::log::names::{self, CLEANED, LOG, SWAP};
+use crate::log::segment::replay::replay_segments;
+use crate::log::segment::{Segment, SegmentVersion};
+use crate::log::state::ends::LogPosition;
+use crate::log::state::snapshots;
 
 impl Log {
     /// Cuts everything from `offset` on (a follower that has diverged). `Ok(false)`: nothing was
@@ -137,7 +144,7 @@ impl Log {
         self.sync_directory()
     }
 
-    pub(super) fn sync_directory(&self) -> Result<()> {
+    pub(in crate::log) fn sync_directory(&self) -> Result<()> {
         let directory = self.directory();
         self.storage()
             .sync_directory(&directory)
@@ -256,7 +263,7 @@ impl Log {
     }
 
     /// Takes segments out of the log and condemns their files with their producer snapshots.
-    pub(super) fn remove_segments(
+    pub(in crate::log) fn remove_segments(
         &self,
         appender: &mut Appender,
         gone: &[Arc<Segment>],
@@ -301,7 +308,7 @@ impl Log {
     }
 
     /// Unlinks producer snapshots that a start has found to be superfluous.
-    pub(super) fn remove_given_up_snapshots(&self) -> Result<()> {
+    pub(in crate::log) fn remove_given_up_snapshots(&self) -> Result<()> {
         let given_up = self.lock_appender().snapshots.take_given_up();
         for path in given_up {
             snapshots::remove(self.storage(), &path)?;
@@ -312,7 +319,7 @@ impl Log {
     /// Unlinks what a cleaning that failed could not take away itself. To be called before one
     /// begins: at a start, a `.cleaned` says that every `.swap` above it is half of a split and has
     /// to go, with records whose old segments are gone (`crash_clean_up.rs`).
-    pub(super) fn remove_cleaned_leftovers(&self) -> Result<()> {
+    pub(in crate::log) fn remove_cleaned_leftovers(&self) -> Result<()> {
         let directory = self.directory();
         let entries = self
             .storage()
@@ -433,7 +440,7 @@ impl Log {
 
     /// Takes the log out of use and gives its directory another name; readers that hold a range read on. Returns
     /// the path; `None`: there was no block for the name, and the directory is removed already.
-    pub(super) fn delete(&self, name: &str) -> Result<Option<PathBuf>> {
+    pub(in crate::log) fn delete(&self, name: &str) -> Result<Option<PathBuf>> {
         let flushing = self.flushing.lock();
         let mut appender = self.lock_appender();
         self.check_not_deleted()?;

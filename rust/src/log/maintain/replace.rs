@@ -17,9 +17,9 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
 
-use super::log::{Appender, Log, Phase};
-use super::segment::map::SegmentMap;
-use super::state::ends::{LogEnds, LogPosition};
+use crate::log::log::{Appender, Log, Phase};
+use crate::log::segment::map::SegmentMap;
+use crate::log::state::ends::{LogEnds, LogPosition};
 
 impl Log {
     /// Puts the files of `future` in the place of those of this log, which get the directory name `aside`. Appends

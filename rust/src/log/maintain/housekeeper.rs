@@ -18,10 +18,10 @@ use crate::crash::or_error;
 use crate::error::{Error, Result};
 use crate::limits::DIRECTORIES_PER_TICK;
 
-use super::compact::Cleaner;
-use super::deadline::Deadline;
-use super::directory::LogDirectory;
-use super::log::Log;
+use crate::log::compact::Cleaner;
+use crate::log::deadline::Deadline;
+use crate::log::directory::LogDirectory;
+use crate::log::log::Log;
 
 /// How often, in milliseconds; the defaults are Kafka's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

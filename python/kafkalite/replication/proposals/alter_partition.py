@@ -6,29 +6,18 @@ Kafka: `DefaultAlterPartitionManager`, `ReplicaManager.maybeShrinkIsr`.
 """
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kafkalite import _native
 from kafkalite.replication.channels import Channels
-from kafkalite.replication.isr import RETRY_MS, VERSION, IsrChange, IsrChanges, Settled
-from kafkalite.replication.observer import Address
+from kafkalite.replication.proposals.isr import RETRY_MS, VERSION, IsrChange, IsrChanges, Settled
+from kafkalite.replication.proposals.membership import Membership
 from kafkalite.service.stderr_log import Log
 from kafkalite.timers import Timer, Timers
 
 PURPOSE: Final = "in-sync replicas"
 ANSWER_MS: Final = 30_000
 """The longest wait for an answer; a connection that is lost ends it earlier."""
-
-
-class Membership(Protocol):
-    """The facts of this broker in its cluster that are asked for here."""
-
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def broker_epoch(self) -> int: ...
-    @property
-    def controller_address(self) -> Address | None: ...
 
 
 class AlterPartition:
