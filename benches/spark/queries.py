@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession, functions
-from records import ALL, JSONS, PLAIN_100, PLAIN_JSON, VALUES, Data
+from records import ALL, JSONS, PARTITIONS, PLAIN_100, PLAIN_JSON, VALUES, Data
 
 SCHEMA = "city STRING, amount DOUBLE"
 """Of the JSON objects: what the query needs, the same for every engine."""
@@ -55,8 +55,10 @@ PYTHON = Engine(
     "python", "kafkalite, Python Data Source", "ours", "kafkalite", {"engine": "python"}
 )
 JVM = Engine("jvm", "kafkalite, columnar engine", "ours", "kafkalite", {"engine": "jvm"})
+FLOOR = Engine("floor", "Spark alone, the same rows typed in Parquet files", "ours", "parquet")
+"""Of `windows`: what the aggregation costs wherever its rows come from."""
 CONNECTORS = (DEFAULT, TUNED)
-ENGINES = (DEFAULT, TUNED, PYTHON, JVM)
+ENGINES = (DEFAULT, TUNED, PYTHON, JVM, FLOOR)
 
 
 class Reading(NamedTuple):
@@ -73,6 +75,8 @@ class Reading(NamedTuple):
     write_topic: str = ""
     frame: DataFrame | None = None
     """What is written."""
+    files: str = ""
+    """Where `FLOOR` finds the rows."""
 
     def options(self, columns: str | None) -> dict[str, str]:
         """Of the reader. `columns`: all that the query needs; None: all that there are."""
@@ -137,16 +141,35 @@ def stream(reading: Reading) -> int:
     return sum(progress["numInputRows"] for progress in query.recentProgress)
 
 
-def windows(reading: Reading) -> int:
-    """A stream of sums of a field of JSON, in windows of ten seconds of event time."""
+def rows_of_json(reading: Reading) -> DataFrame:
+    """Timestamps and typed values, in so many micro-batches."""
     per_trigger = str(-(-reading.records // STREAM_BATCHES))
     reader = reading.spark.readStream.format(reading.engine.format)
     reader = reader.options(**reading.options("timestamp,value"), maxOffsetsPerTrigger=per_trigger)
     if reading.engine in CONNECTORS:
         value = functions.from_json(functions.col("value").cast("string"), SCHEMA)
-        frame = reader.load().select("timestamp", value.alias("value"))
-    else:
-        frame = reader.options(**{"value.format": "json", "value.schema": SCHEMA}).load()
+        return reader.load().select("timestamp", value.alias("value"))
+    return reader.options(**{"value.format": "json", "value.schema": SCHEMA}).load()
+
+
+def rows_of_files(reading: Reading) -> DataFrame:
+    """The same out of the files that `write_files` has left."""
+    schema = f"timestamp TIMESTAMP, value STRUCT<{SCHEMA}>"
+    reader = reading.spark.readStream.schema(schema)
+    return reader.option("maxFilesPerTrigger", PARTITIONS).parquet(reading.files)
+
+
+def write_files(reading: Reading, path: str) -> None:
+    """The topic's rows, as many files as a stream has partitions of micro-batches."""
+    told = {"value.format": "json", "value.schema": SCHEMA}
+    frame = reading.load("timestamp,value", **told).select("timestamp", "value")
+    files = frame.repartitionByRange(STREAM_BATCHES * PARTITIONS, "timestamp")
+    files.write.mode("overwrite").parquet(path)
+
+
+def windows(reading: Reading) -> int:
+    """A stream of sums of a field of JSON, in windows of ten seconds of event time."""
+    frame = rows_of_files(reading) if reading.engine is FLOOR else rows_of_json(reading)
     window = functions.window("timestamp", "10 seconds")
     sums = (
         frame.withWatermark("timestamp", "1 minute")
@@ -182,7 +205,7 @@ class Query(NamedTuple):
     topics: tuple[Data, ...] = VALUES
     against_tuned: dict[str, float] = {}  # noqa: RUF012 - rows are never changed
     against_default: dict[str, float] = {}  # noqa: RUF012
-    engines: tuple[Engine, ...] = ENGINES
+    engines: tuple[Engine, ...] = (*CONNECTORS, PYTHON, JVM)
 
     def target(self, data: Data, engine: Engine, peer: Engine) -> float | None:
         """What the ratio is to be."""
@@ -220,6 +243,7 @@ QUERIES = (
         windows,
         JSONS,
         {"python": 2, "jvm": 4},
+        engines=(*CONNECTORS, PYTHON, JVM, FLOOR),
     ),
     Query(
         "write",

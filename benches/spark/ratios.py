@@ -12,7 +12,13 @@ from report import machine
 
 Line = dict[str, Any]
 
-COLOURS = {"default": "#b8b8b8", "tuned": "#7a7a7a", "python": "#3b6ea5", "jvm": "#c2571a"}
+COLOURS = {
+    "default": "#b8b8b8",
+    "tuned": "#7a7a7a",
+    "python": "#3b6ea5",
+    "jvm": "#c2571a",
+    "floor": "#2f7d4f",
+}
 
 
 class Cell:
@@ -50,7 +56,7 @@ def verdict(ratio: float, target: float | None) -> str:
 def line(query: Query, data: Data, lines: list[Line]) -> str:
     """A query on a topic, for the terminal."""
     cells = {engine: Cell(lines, query, data, engine) for engine in ENGINES}
-    text = [f"  {query.name:<7}{data.what:<20}"]
+    text = [f"  {query.name:<8}{data.what:<20}"]
     for engine, cell in cells.items():
         if not cell:
             continue

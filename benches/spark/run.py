@@ -20,7 +20,19 @@ from typing import Any
 import ratios
 from meter import CHILDREN, Meter
 from pyspark.sql import SparkSession
-from queries import ENGINES, QUERIES, TOPICS, TUNED, WRITTEN_SHARE, Engine, Query, Reading
+from queries import (
+    ENGINES,
+    FLOOR,
+    JVM,
+    QUERIES,
+    TOPICS,
+    TUNED,
+    WRITTEN_SHARE,
+    Engine,
+    Query,
+    Reading,
+    write_files,
+)
 from records import PARTITIONS, Data, fill
 from shapes import RECYCLING
 from sides import Kafka, Kafkalite, Side, create_topic
@@ -66,8 +78,9 @@ class Bench:
     """One run of everything. `lines` goes to `raw.jsonl` as it comes."""
 
     def __init__(
-        self, spark: SparkSession, sides: dict[str, Side], out: Path, records: int
+        self, spark: SparkSession, sides: dict[str, Side], out: Path, records: int, folder: Path
     ) -> None:
+        self._folder = folder
         self.spark = spark
         self.sides = sides
         self.records = records
@@ -134,6 +147,10 @@ class Bench:
         reading = Reading(
             self.spark, engine, data, side.bootstrap_servers, offsets, (end - start) * PARTITIONS
         )
+        if engine is FLOOR:
+            files = str(self._folder / f"{data.name}-files")
+            write_files(reading._replace(engine=JVM), files)
+            return reading._replace(files=files)
         if query.name != "write":
             return reading
         source = reading._replace(engine=TUNED, bootstrap=self.sides["kafka"].bootstrap_servers)
@@ -204,7 +221,7 @@ def main() -> None:
             sides["kafka"] = Kafka(folder, tools, PROPERTIES)
             sides["ours"] = Kafkalite(folder, "none", {**PROPERTIES, **ARROW_LISTENER})
             spark = session(folder)
-            bench = Bench(spark, sides, arguments.out, arguments.records)
+            bench = Bench(spark, sides, arguments.out, arguments.records, folder)
             for data in TOPICS:
                 queries = [each for each in QUERIES if each.name in names and data in each.topics]
                 if data.name not in topics or not queries:
