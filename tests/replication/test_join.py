@@ -313,7 +313,7 @@ def test_a_broker_of_another_cluster_is_refused(
     lines = [line for line in meta.read_text().splitlines() if "cluster.id" not in line]
     meta.write_text("\n".join([*lines, "cluster.id=AAAAAAAAAAAAAAAAAAAAAQ", ""]))
     assert node.launch().exit_code() == 1
-    assert "the controllers are of another cluster" in node.told()
+    assert "are of another cluster: cluster.id in this broker" in node.told()
 
 
 def test_replicas_go_to_one_of_several_directories(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite.metadata.image import Endpoint
+from kafkalite.metadata.image import BrokerImage, Endpoint
 from kafkalite.protocol import codes, messages
 from kafkalite.replication.broker_epoch import Previous
 from kafkalite.replication.lifecycle import (
@@ -22,7 +22,7 @@ from kafkalite.replication.lifecycle import (
     Silence,
 )
 
-HEARTBEAT_MS, REGISTRATION_MS, FAILURE_MS = 2_000, 60_000, 30_000
+HEARTBEAT_MS, SESSION_MS, REGISTRATION_MS, FAILURE_MS = 2_000, 9_000, 60_000, 30_000
 IDENTITY = Identity(
     node_id=7,
     cluster_id="cluster",
@@ -60,7 +60,12 @@ class Controller:
 
 
 def new_lifecycle() -> Lifecycle:
-    return Lifecycle(IDENTITY, HEARTBEAT_MS, REGISTRATION_MS, FAILURE_MS, now_ms=0)
+    return Lifecycle(IDENTITY, HEARTBEAT_MS, SESSION_MS, REGISTRATION_MS, FAILURE_MS, now_ms=0)
+
+
+def registered(node_id: int, host: str, directory: bytes = b"d" * 16) -> BrokerImage:
+    endpoints = (Endpoint("PLAINTEXT", host, 9092, 0),)
+    return BrokerImage(node_id, 5, b"i" * 16, endpoints, (), None, False, False, (directory,), None)
 
 
 def step(lifecycle: Lifecycle, controller: Controller) -> int:
@@ -96,12 +101,27 @@ def test_a_broker_is_registered_caught_up_and_unfenced_in_this_order() -> None:
 
 
 def test_the_session_of_the_last_process_is_waited_for_and_then_given_up() -> None:
+    """Nobody was told that it is another process, and at which address it runs."""
     lifecycle = new_lifecycle()
     refusal = messages.BrokerRegistrationResponse(error_code=codes.DUPLICATE_BROKER_REGISTRATION)
+    brokers = {7: registered(7, "there")}
+    assert lifecycle.on_answer(refusal, 1_000, brokers) == 250
+    assert lifecycle.waiting_for == (
+        "the session of the last process of broker 7, registered at there:9092, to end: if that "
+        "has stopped, within 9000 ms (broker.session.timeout.ms of the controllers)"
+    )
+    assert lifecycle.on_answer(refusal, 1_000 + SESSION_MS + 1, brokers) == 250
+    assert "a process with this node.id runs; stop it" in lifecycle.waiting_for
     assert lifecycle.on_answer(refusal, REGISTRATION_MS - 1) == 250
-    assert "broker.session.timeout.ms" in lifecycle.waiting_for
-    with pytest.raises(LifecycleError, match=r"initial\.broker.registration\.timeout\.ms"):
+    with pytest.raises(LifecycleError, match=r"within 60000 ms \(initial\.broker.*broker 7 to end"):
         lifecycle.on_answer(refusal, REGISTRATION_MS)
+
+
+def test_a_log_directory_that_was_copied_is_named_with_the_broker_that_has_its_id() -> None:
+    refusal = messages.BrokerRegistrationResponse(error_code=codes.INVALID_REGISTRATION)
+    brokers = {7: registered(7, "here", b"a" * 16), 8: registered(8, "there", b"b" * 16)}
+    with pytest.raises(LifecycleError, match=r"two has the directory\.id .* of broker 8"):
+        new_lifecycle().on_answer(refusal, 0, brokers)
 
 
 @pytest.mark.parametrize(

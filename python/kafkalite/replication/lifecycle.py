@@ -19,6 +19,7 @@ from kafkalite.metadata.image import Endpoint
 from kafkalite.protocol import codes, messages
 from kafkalite.protocol.error_codes import error_code
 from kafkalite.replication.broker_epoch import Previous
+from kafkalite.replication.registered import Brokers, refusal, session_of
 
 NOT_REGISTERED: Final = "not registered"
 STARTING: Final = "starting"
@@ -36,6 +37,8 @@ STOPPING_MS: Final = 50
 """Between heartbeats while the broker waits for the controller's word."""
 SILENCE_TOLD_MS: Final = 5_000
 SILENCE_AGAIN_MS: Final = 30_000
+
+NOBODY: Final[Brokers] = {}
 
 PERMANENT: Final = frozenset(
     (codes.INCONSISTENT_CLUSTER_ID, codes.UNSUPPORTED_VERSION, codes.INVALID_REGISTRATION)
@@ -95,11 +98,13 @@ class Lifecycle:
         self,
         identity: Identity,
         heartbeat_ms: int,
+        session_ms: int,
         registration_ms: int,
         directory_failure_ms: int,
         now_ms: int,
     ) -> None:
-        """`registration_ms`: `initial.broker.registration.timeout.ms`; `directory_failure_ms`:
+        """`session_ms`: `broker.session.timeout.ms`; `registration_ms`:
+        `initial.broker.registration.timeout.ms`; `directory_failure_ms`:
         `log.dir.failure.timeout.ms`."""
         self.state: str = NOT_REGISTERED
         self.epoch = -1
@@ -108,7 +113,11 @@ class Lifecycle:
         """The reason why the broker does not serve yet."""
         self._identity = identity
         self._heartbeat_ms = heartbeat_ms
+        self._session_ms = session_ms
+        self.registration_ms = registration_ms
         self._registration_due_ms = now_ms + registration_ms
+        self._duplicate_since_ms: int | None = None
+        """When the controllers said first that another process has this id."""
         self._is_ready = False
         self._directory_failure_ms = directory_failure_ms
         self._asked_offline: frozenset[bytes] = frozenset()
@@ -154,13 +163,8 @@ class Lifecycle:
         Raises LifecycleError where the time of the registration is over, or that in which the
         controller is to hear of a failed log directory."""
         if self.state == NOT_REGISTERED:
-            self.waiting_for = reason
-            if now_ms >= self._registration_due_ms:
-                raise LifecycleError(
-                    "the broker was not registered within initial.broker.registration.timeout.ms: "
-                    + reason
-                )
-        elif not self._asked_offline <= self._told_offline:
+            return self._wait_for(f"an answer of the active controller ({reason})", now_ms)
+        if not self._asked_offline <= self._told_offline:
             if self._untold_since_ms is None:
                 self._untold_since_ms = now_ms
             if now_ms - self._untold_since_ms >= self._directory_failure_ms:
@@ -170,12 +174,25 @@ class Lifecycle:
                 )
         return RETRY_MS
 
-    def on_answer(self, answer: Any, now_ms: int) -> int:
-        """Takes an answer in. Returns after how many milliseconds to ask again. Raises
-        LifecycleError."""
+    def _wait_for(self, what: str, now_ms: int) -> int:
+        self.waiting_for = what
+        if now_ms >= self._registration_due_ms:
+            raise self.overdue(what)
+        return RETRY_MS
+
+    def overdue(self, what: str) -> LifecycleError:
+        """The error of a broker that has waited for something, and was not registered in time."""
+        return LifecycleError(
+            f"the broker was not registered within {self.registration_ms} ms "
+            f"(initial.broker.registration.timeout.ms); it has waited for {what}"
+        )
+
+    def on_answer(self, answer: Any, now_ms: int, brokers: Brokers = NOBODY) -> int:
+        """Takes an answer in; `brokers` are those that are registered. Returns after how many
+        milliseconds to ask again. Raises LifecycleError."""
         code = answer.error_code
         if answer._name == "BrokerRegistrationResponse":
-            return self._on_registration(answer, now_ms)
+            return self._on_registration(answer, now_ms, brokers)
         if code == codes.STALE_BROKER_EPOCH:
             raise LifecycleError(
                 f"the controllers know a later registration of broker {self._identity.node_id} "
@@ -200,21 +217,20 @@ class Lifecycle:
             return STARTING_MS
         return STOPPING_MS if self.state == STOPPING else self._heartbeat_ms
 
-    def _on_registration(self, answer: Any, now_ms: int) -> int:
+    def _on_registration(self, answer: Any, now_ms: int, brokers: Brokers) -> int:
         code, own = answer.error_code, self._identity
         if code == codes.DUPLICATE_BROKER_REGISTRATION:
-            return self.on_failure(
-                f"the session of the last process of broker {own.node_id} to end "
-                "(broker.session.timeout.ms of the controllers)",
-                now_ms,
-            )
+            if self._duplicate_since_ms is None:
+                self._duplicate_since_ms = now_ms
+            waited_ms = now_ms - self._duplicate_since_ms
+            session = session_of(own.node_id, brokers, self._session_ms, waited_ms)
+            return self._wait_for(session, now_ms)
         if code in PERMANENT:
-            raise LifecycleError(
-                f"the controllers refuse the registration by {error_code(code).name}"
-            )
+            raise LifecycleError(refusal(code, own.node_id, own.directories, brokers))
         if code:
-            return self.on_failure(
-                f"the registration is refused by {error_code(code).name}", now_ms
+            name = error_code(code).name
+            return self._wait_for(
+                f"the controllers, who refuse it by {name}, to register it", now_ms
             )
         self.state, self.epoch = STARTING, answer.broker_epoch
         self.waiting_for = "the metadata up to its registration"

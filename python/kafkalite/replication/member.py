@@ -97,7 +97,12 @@ class Member:
             identity.node_id, identity.cluster_id, bootstrap, *opened[:2], opened.directory_id
         )
         self.lifecycle = Lifecycle(
-            identity, heartbeat_ms, registration_ms, directory_failure_ms, self.now_ms()
+            identity,
+            heartbeat_ms,
+            session_ms,
+            registration_ms,
+            directory_failure_ms,
+            self.now_ms(),
         )
         self.image = Image()
         """The metadata that is in force here, or is about to be."""
@@ -127,6 +132,10 @@ class Member:
         self._beat_timer: Timer | None = None
         self._is_beating = False
         self._silence = Silence(self.now_ms())
+        self._known_ms = self.now_ms()
+        """When an active controller was known last, before this broker was registered."""
+        self._trouble = ""
+        """The reason why one does not answer that was asked for the metadata."""
         self._has_left = threading.Event()
 
     def now_ms(self) -> int:
@@ -251,10 +260,13 @@ class Member:
             now_ms = self.now_ms()
             while (callback := self.timers.pop_due(now_ms)) is not None:
                 callback()
+            self._check_silence(now_ms)
             if now_ms - told_ms >= WAITING_TOLD_MS:
                 told_ms = now_ms
-                waited_s = (now_ms - began_ms) // 1_000
-                self._log.info(f"the broker waits, {waited_s} s so far, for {self._waiting_for()}")
+                waited = f"{(now_ms - began_ms) // 1_000} s so far"
+                if self.lifecycle.state == NOT_REGISTERED:
+                    waited += f" and {self.lifecycle.registration_ms // 1_000} s at most"
+                self._log.info(f"the broker waits, {waited}, for {self._waiting_for()}")
             next_ms = self.timers.next_ms()
             wait_ms = turn_ms if next_ms is None else next_ms - self.now_ms()
             self.channels.poll(max(0, min(turn_ms, wait_ms)))
@@ -266,9 +278,22 @@ class Member:
                 f"controllers of epoch {observer.leader.epoch}, which it has known, or later: "
                 f"those that answer are in epoch {observer.refused_epoch}"
             )
+        if observer.leader.address is None and not observer.is_caught_up:
+            why = f" ({self._trouble})" if self._trouble else ""
+            return f"an active controller to answer{why}"
         if not observer.is_caught_up:
-            return "an answer of the controllers (controller.quorum.bootstrap.servers)"
+            return "the metadata, which the active controller sends"
         return self.lifecycle.waiting_for
+
+    def _check_silence(self, now_ms: int) -> None:
+        """Raises LifecycleError where no active controller is found for as long as a registration
+        may take: Kafka's broker ends then, too, so that whoever has started it learns of it."""
+        if self.lifecycle.state != NOT_REGISTERED or self.observer.is_caught_up:
+            return
+        if self.observer.leader.address is not None:
+            self._known_ms = now_ms
+        elif now_ms - self._known_ms >= self.lifecycle.registration_ms:
+            raise self.lifecycle.overdue(self._waiting_for())
 
     # --- while it serves --------------------------------------------------------------------------
 
@@ -344,6 +369,7 @@ class Member:
         try:
             if isinstance(answer, str):
                 self._log.debug(f"metadata: {answer}")
+                self._trouble = answer
                 delay_ms = observer.on_failure()
             else:
                 delay_ms = observer.on_answer(answer)
@@ -398,7 +424,8 @@ class Member:
             return
         address = self.controller_address
         if address is None:
-            self._on_beat("no controller is known that is active")
+            why = f": {self._trouble}" if self._trouble else ""
+            self._on_beat(f"no controller is known that is active{why}")
             return
         offset = self.observer.replay.offset if self._core is None else self._applied_offset
         offline = self._offline_directories()
@@ -421,7 +448,7 @@ class Member:
             if isinstance(answer, str):
                 delay_ms = lifecycle.on_failure(answer, now_ms)
             else:
-                delay_ms = lifecycle.on_answer(answer, now_ms)
+                delay_ms = lifecycle.on_answer(answer, now_ms, self.observer.replay.fold.brokers)
         except KafkaliteError as error:
             self._fail(error)
             return

@@ -188,8 +188,8 @@ class Observer:
             return self._on_snapshot(answer)
         if answer.error_code == codes.INCONSISTENT_CLUSTER_ID:
             raise ObserverError(
-                f"the controllers are of another cluster than {self._cluster_id}, that of this "
-                "broker's meta.properties"
+                f"the controllers at {self._asked[0]}:{self._asked[1]} are of another cluster: "
+                f"cluster.id in this broker's meta.properties is {self._cluster_id}"
             )
         if answer.error_code or not answer.responses or not answer.responses[0].partitions:
             return self.on_failure()
