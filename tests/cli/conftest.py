@@ -1,15 +1,18 @@
-"""A log directory that Apache Kafka wrote: every codec, transactions, several segments and leader
-epochs, a compacted topic. Made once per session; tests that change something copy it."""
+"""A broker for the commands that ask one; and a log directory that Apache Kafka wrote: every codec,
+transactions, several segments and leader epochs, a compacted topic. Made once per session; tests
+that change something copy it."""
 
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from cli.told import Run, Told
+from kafkalite import Broker, cli
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools, Record
 
@@ -82,3 +85,25 @@ def kafkalite() -> Callable[..., subprocess.CompletedProcess[str]]:
         return done
 
     return run
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with Broker() as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def run(servers: str, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command within this process."""
+
+    def run_here(*arguments: str) -> Told:
+        capfd.readouterr()
+        try:
+            code = cli.run([*arguments, "--bootstrap-server", servers])
+        except SystemExit as told:  # of argparse
+            code = int(told.code or 0)
+        sys.stdout.flush()
+        return Told(code, *capfd.readouterr())
+
+    return run_here

@@ -9,50 +9,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 import kafkalite
 from api.raw import Connection
 from api.transactions import Transactor
+from cli.told import Run, Told
 from kafkalite import cli
 from kafkalite.client import Consumer, Producer
-
-
-class Told(NamedTuple):
-    """What a command answered."""
-
-    exit: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Told]
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with kafkalite.Broker() as broker:
-        yield broker.bootstrap_servers
-
-
-@pytest.fixture
-def run(servers: str, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command within this process."""
-
-    def run_here(*arguments: str) -> Told:
-        capfd.readouterr()
-        try:
-            code = cli.run([*arguments, "--bootstrap-server", servers])
-        except SystemExit as told:  # of argparse
-            code = int(told.code or 0)
-        sys.stdout.flush()
-        return Told(code, *capfd.readouterr())
-
-    return run_here
 
 
 def start(servers: str, *arguments: str, **options: object) -> "subprocess.Popen[str]":

@@ -7,23 +7,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import kafkalite
 from kafkalite import cli
 from kafkalite.client import Admin, Producer
 from kafkalite.client.group_admin import GroupAdmin
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with kafkalite.Broker() as broker:
-        yield broker.bootstrap_servers
 
 
 @pytest.fixture

@@ -2,58 +2,20 @@
 to a broker that is alone. `tests/cluster` holds them against Kafka's tools."""
 
 import json
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import kafkalite
-from kafkalite import cli
+from cli.told import Run
 from kafkalite.cli.options import UsageError
 from kafkalite.cli.replicas.plan import plan_text, propose, read_plan
 from kafkalite.cli.replicas.throttles import Move, moves, topic_limits
 from kafkalite.client.cluster_admin import ClusterAdmin, Reassignment
 from kafkalite.client.descriptions import BrokerDescription
 from kafkalite.errors import ClientError
-
-
-class Told(NamedTuple):
-    """What a command answered."""
-
-    exit: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Told]
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with kafkalite.Broker() as broker:
-        yield broker.bootstrap_servers
-
-
-@pytest.fixture
-def run(servers: str, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command within this process."""
-
-    def run_here(*arguments: str) -> Told:
-        capfd.readouterr()
-        try:
-            code = cli.run([*arguments, "--bootstrap-server", servers])
-        except SystemExit as told:  # of argparse
-            code = int(told.code or 0)
-        sys.stdout.flush()
-        return Told(code, *capfd.readouterr())
-
-    return run_here
-
 
 # --- files ----------------------------------------------------------------------------------------
 
