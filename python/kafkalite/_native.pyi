@@ -483,8 +483,9 @@ class Requests:
     def close_connection(self, request: Request) -> None:
         """Closes the connection of a request that cannot be answered."""
 
-    def forwarded(self, request: Request) -> bytes:
-        """The request as the client has sent it, header and body."""
+    def forwarded(self, request: Request, body: bytes | None = None) -> bytes:
+        """The request as the client has sent it, header and body; or with another body, of the same
+        version."""
 
     def respond_forwarded(self, request: Request, answer: bytes) -> None:
         """Answers a request by the bytes, header and body, that another has answered it with."""

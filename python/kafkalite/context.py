@@ -45,6 +45,9 @@ T = TypeVar("T")
 Forwarded = Callable[[_native.Request, type[messages.Message]], Coroutine[Any, Any, None] | None]
 """(a request, its kind) -> the work of having another node answer it, if one is to."""
 
+AskController = Callable[[_native.Request, messages.Message], Coroutine[Any, Any, Any]]
+"""(a request, what of it is the controller's) -> the answer to that. Raises ControllerError."""
+
 
 class Context:
     """Used by the control thread only."""
@@ -77,6 +80,8 @@ class Context:
         """Further numbers that wake the control thread, and what each has it do."""
         self.forwarded: Forwarded | None = None
         """Answers a request that is the active controller's; None: it is this broker's own."""
+        self.ask_controller: AskController | None = None
+        """Has the active controller answer a part of a request; None: this node is it."""
         self.peers: Peers | None = None
         """The other brokers of the cluster; None on a node that is alone."""
         self.moves = Moves(core, self)

@@ -6,7 +6,7 @@ import pytest
 
 from kafkalite import _native
 from kafkalite.protocol import codes, messages
-from kafkalite.replication.forwarding import CONFIGS, FORWARDED
+from kafkalite.replication.forwarding import FORWARDED
 from kafkalite.replication.refused import refused
 
 CODE = codes.REQUEST_TIMED_OUT
@@ -58,19 +58,5 @@ def test_each_topic_is_refused() -> None:
     assert [(each.name, each.error_code) for each in told] == [("a", CODE)]
 
 
-@pytest.mark.parametrize(
-    ("key", "kind"),
-    [(33, messages.AlterConfigsRequest), (44, messages.IncrementalAlterConfigsRequest)],
-)
-def test_each_resource_is_refused(key: int, kind: Any) -> None:
-    row = kind.AlterConfigsResource
-    request = kind(resources=[row(resource_type=2, resource_name="t")])
-    told = answered(key, request).responses
-    assert [(each.resource_type, each.resource_name, each.error_code) for each in told] == [
-        (2, "t", CODE)
-    ]
-
-
 def test_every_key_that_is_forwarded_can_be_refused() -> None:
     assert {*WHOLE, 19, 20, 37} == FORWARDED
-    assert {33, 44} == CONFIGS

@@ -4,7 +4,12 @@ of this.
 
 Changes are judged by `kafkalite.config.changes` and stored by the controller, whose record is on
 disk before the answer; logs and broker obey from then on. Where the metadata's directory does not
-answer for half a minute, it is REQUEST_TIMED_OUT; what was judged by then may hold later.
+answer for half a minute, it is REQUEST_TIMED_OUT; what was judged by then may hold later. A broker
+of other controllers judges what is its own, and has them judge the rest and change it all:
+
+    request ──► loggers: changed here
+            ├─► brokers: judged here ──────┐
+            └─► topics, groups, … ─────────┴──► one request to the controller ──► one answer
 """
 
 from collections import Counter
@@ -15,7 +20,7 @@ from typing import Any, TypeVar
 from kafkalite import _native, access
 from kafkalite.api.deadline import CHANGE_WAIT_MS, may_change
 from kafkalite.config import changes, key_of_listener
-from kafkalite.config.changes import ChangeRefusedError, Changes, DefaultOf
+from kafkalite.config.changes import ChangeRefusedError, Changes, DefaultOf, check_texts
 from kafkalite.context import Context
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.controller.configs import config_records
@@ -57,6 +62,9 @@ Operations = Sequence[tuple[str, int, str | None]]
 ChangesOf = Callable[[Mapping[str, str], Mapping[str, Any], DefaultOf], Changes]
 """(what is set, the rows of the keys, the defaults of lists) -> changes."""
 
+JUDGED_BY_CONTROLLER = (TOPIC, GROUP, CLIENT_METRICS)
+"""What Kafka's broker has its controller judge; about its own configs it is asked itself."""
+
 NO_LISTS: Mapping[str, Any] = {}
 """Only lists of topics and brokers are appended to; for Kafka's controller the others have none."""
 
@@ -87,13 +95,24 @@ async def alter_each(
     request: _native.Request,
     message: Any,
     response: Any,
+    operations_of: Callable[[Any], Operations],
     judge: Callable[[Any], Changes | None],
 ) -> None:
     """Fills in a result for each resource, in `response.responses`; one that comes twice is refused
     each time. `judge` says what changes, None if the controller is not concerned, and raises
-    ChangeRefusedError, ControllerError. It is asked when the request has the lock, at once if no
-    resource is the controller's. The changes that it lets pass are made together, all of them or
-    none, by one flush of the metadata."""
+    ChangeRefusedError, ControllerError; it is given those whose `operations_of` are texts that can
+    be. It is asked when the request has the lock, at once if no resource is the controller's. The
+    changes that it lets pass are made together, all of them or none, by one flush of the metadata;
+    or by another controller, which judges what is no broker's itself."""
+
+    def judge_whole(resource: Any) -> Changes | None:
+        check_texts(operations_of(resource))
+        return judge(resource)
+
+    def judge_own(resource: Any) -> Changes | None:
+        check_texts(operations_of(resource))
+        return {} if resource.resource_type in JUDGED_BY_CONTROLLER else judge(resource)
+
     async for each in context.tasks.sliced(message.resources):
         result = response.AlterConfigsResourceResponse(
             error_code=0,
@@ -103,13 +122,18 @@ async def alter_each(
         )
         response.responses.append(result)
     results = response.responses
+    if context.ask_controller is not None:
+        judged = await _judge_each(context, message.resources, results, judge_own)
+        left = {name: result for name, (_, result) in judged.items()}
+        await _alter_elsewhere(context, request, message, left)
+        return
     if all(each.resource_type == BROKER_LOGGER for each in message.resources):
-        await _judge_each(context, message.resources, results, judge)
+        await _judge_each(context, message.resources, results, judge_whole)
         return
     try:
         with context.time_limit(CHANGE_WAIT_MS):
             async with may_change(context):
-                judged = await _judge_each(context, message.resources, results, judge)
+                judged = await _judge_each(context, message.resources, results, judge_whole)
                 # From here on it concerns only those that are to change.
                 results = [result for _, result in judged.values()]
                 changed = {name: made for name, (made, _) in judged.items()}
@@ -121,6 +145,32 @@ async def alter_each(
         _refuse_all(results, ControllerError(codes.REQUEST_TIMED_OUT, ""))
     except ControllerError as refusal:
         _refuse_all(results, refusal)
+
+
+async def _alter_elsewhere(
+    context: Context,
+    request: _native.Request,
+    message: Any,
+    left: dict[tuple[int, str], Any],
+) -> None:
+    """Has the controllers, which are other nodes, change those resources for which there is still
+    a result to come, by type and name."""
+    if not left or context.ask_controller is None:
+        return
+    rest = type(message)(validate_only=message.validate_only)
+    async for each in context.tasks.sliced(message.resources):
+        if (each.resource_type, each.resource_name) in left:
+            rest.resources.append(each)
+    try:
+        answer = await context.ask_controller(request, rest)
+    except ControllerError as refusal:
+        _refuse_all(list(left.values()), refusal)
+        return
+    async for each in context.tasks.sliced(answer.responses):
+        result = left.pop((each.resource_type, each.resource_name), None)
+        if result is not None:
+            result.error_code, result.error_message = each.error_code, each.error_message
+    _refuse_all(list(left.values()), ControllerError(codes.UNKNOWN_SERVER_ERROR, ""))
 
 
 async def _set(context: Context, changed: Mapping[tuple[int, str], Changes]) -> None:

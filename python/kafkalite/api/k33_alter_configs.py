@@ -14,7 +14,7 @@ from typing import Any
 
 from kafkalite import _native
 from kafkalite.api.config_resources import alter_each, changes_of_resource
-from kafkalite.config.changes import SET, Changes, check_texts, replacing_changes
+from kafkalite.config.changes import SET, Changes, replacing_changes
 from kafkalite.context import Context
 from kafkalite.protocol import messages
 
@@ -28,7 +28,6 @@ async def handle(
 
     def judge(resource: Any) -> Changes:
         configs = [(each.name, each.value) for each in resource.configs]
-        check_texts([(name, SET, value) for name, value in configs])
 
         def changes_of(own: Mapping[str, str], _keys: object, _defaults: object) -> Changes:
             return replacing_changes(own, configs)
@@ -36,5 +35,9 @@ async def handle(
         return changes_of_resource(context, request, resource, changes_of)
 
     response = messages.AlterConfigsResponse()
-    await alter_each(context, request, message, response, judge)
+    await alter_each(context, request, message, response, _operations, judge)
     return response
+
+
+def _operations(resource: Any) -> list[tuple[str, int, str | None]]:
+    return [(each.name, SET, each.value) for each in resource.configs]

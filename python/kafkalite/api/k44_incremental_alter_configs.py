@@ -31,6 +31,7 @@ from kafkalite import _native
 from kafkalite.access import ALTER_CONFIGS, CLUSTER
 from kafkalite.api.config_resources import (
     BROKER_LOGGER,
+    JUDGED_BY_CONTROLLER,
     NO_LISTS,
     alter_each,
     alter_loggers,
@@ -49,13 +50,10 @@ from kafkalite.config.changes import (
 )
 from kafkalite.config.keys import Key
 from kafkalite.context import Context
-from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
+from kafkalite.metadata.image import BROKER, TOPIC
 from kafkalite.protocol import codes, messages
 
 NAME = "IncrementalAlterConfigs"
-
-# What a broker is asked about its own configs, Kafka's broker judges itself.
-JUDGED_BY_CONTROLLER = (TOPIC, GROUP, CLIENT_METRICS)
 
 
 async def handle(
@@ -67,14 +65,14 @@ async def handle(
     counts = Counter(names)
     is_broken = False
     breaks = partial(_breaks, context, request)
-    async for each in sliced(message.resources):
+    # A controller that is another node says so itself.
+    async for each in sliced(message.resources if context.ask_controller is None else ()):
         if not is_broken and counts[each.resource_type, each.resource_name] == 1:
             is_broken = await in_background(context, each, breaks)
 
     def judge(resource: Any) -> Changes | None:
         operations = _operations(resource)
         kind, name = resource.resource_type, resource.resource_name
-        check_texts(operations)
         if is_broken and kind in JUDGED_BY_CONTROLLER:
             raise ChangeRefusedError(codes.UNKNOWN_SERVER_ERROR, "")
 
@@ -100,7 +98,7 @@ async def handle(
         return made
 
     response = messages.IncrementalAlterConfigsResponse()
-    await alter_each(context, request, message, response, judge)
+    await alter_each(context, request, message, response, _operations, judge)
     return response
 
 

@@ -35,8 +35,7 @@ FORWARDED: Final = frozenset((19, 20, 37, 43, 45, 46, 55, 57, 64, 80, 81))
 ListPartitionReassignments, DescribeQuorum, UpdateFeatures, UnregisterBroker, AddRaftVoter,
 RemoveRaftVoter."""
 CONFIGS: Final = frozenset((33, 44))
-"""AlterConfigs, IncrementalAlterConfigs: forwarded where no logger of a broker is in them."""
-BROKER_LOGGER: Final = 8
+"""AlterConfigs, IncrementalAlterConfigs, of which brokers answer a part themselves."""
 
 API_VERSIONS_VERSION: Final = 4
 RETRY_MS: Final = 100
@@ -44,6 +43,11 @@ REQUEST_TIMEOUT_MS: Final = 30_000
 GIVE_UP_MS: Final = 60_000
 CREATE_TOPICS_VERSION: Final = 7
 CREATE_TIMEOUT_MS: Final = 15_000
+
+
+class UnknownToControllerError(KafkaliteError):
+    """The controller does not know the key, or this version of it: Kafka's reason to close the
+    connection of who has asked."""
 
 
 class RemoteEngine:
@@ -59,15 +63,7 @@ class RemoteEngine:
 
     def is_forwarded(self, request: _native.Request) -> bool:
         """Says that the controller answers this request."""
-        key = request.api_key
-        if key not in CONFIGS:
-            return key in FORWARDED
-        name = "AlterConfigsRequest" if key == 33 else "IncrementalAlterConfigsRequest"
-        message = request.decode(getattr(messages, name))
-        # One that is large is forwarded whole: it has no logger of which there are a few.
-        return message is None or all(
-            each.resource_type != BROKER_LOGGER for each in message.resources
-        )
+        return request.api_key in FORWARDED
 
     async def forward(
         self, context: "Context", request: _native.Request, kind: type[messages.Message]
@@ -75,12 +71,44 @@ class RemoteEngine:
         """Has the controller answer a request of a client, and gives it that answer. One that no
         controller answers within a minute is told so; one that it does not know is Kafka's reason
         to close the connection."""
+        try:
+            answer = await self._forward(context, request, context.core.requests.forwarded(request))
+        except UnknownToControllerError:
+            context.core.requests.close_connection(request)
+        except ControllerError as refusal:
+            self._refuse(context, request, kind, refusal.code, str(refusal))
+        else:
+            context.core.requests.respond_forwarded(request, answer)
+
+    async def ask_controller(
+        self, context: "Context", request: _native.Request, part: messages.Message
+    ) -> Any:
+        """Has the controller answer a message in place of a client's request, which is of the same
+        kind; the answer. Raises ControllerError, and UnknownToControllerError, upon which the
+        connection is to be closed."""
+        name = type(part).__name__.removesuffix("Request")
+        kind = getattr(messages, f"{name}Response")
+        first_flexible = _native.message_versions(part._name)[3]
+        version = request.api_version
+        body = part.encode(version)
+        answer = await self._forward(
+            context, request, context.core.requests.forwarded(request, body)
+        )
+        is_flexible = first_flexible is not None and version >= first_flexible
+        if is_flexible and answer[4:5] != b"\0":
+            sentence = "The controller's answer has fields that nobody knows."
+            raise ControllerError(codes.UNKNOWN_SERVER_ERROR, sentence)
+        return kind.decode(answer[5 if is_flexible else 4 :], version)
+
+    async def _forward(self, context: "Context", request: _native.Request, asked: bytes) -> bytes:
+        """The bytes that the controller answers those of a client with, or of a part of its
+        request. Raises ControllerError and UnknownToControllerError."""
         principal = messages.DefaultPrincipalData(
             type=request.principal.partition(":")[0],
             name=request.principal.partition(":")[2],
         )
         envelope = messages.EnvelopeRequest(
-            request_data=context.core.requests.forwarded(request),
+            request_data=asked,
             request_principal=bytes(2) + principal.encode(0),
             client_host_address=ipaddress.ip_address(request.client_host).packed,
         )
@@ -93,12 +121,11 @@ class RemoteEngine:
                 f"key {request.api_key} of {request.peer} is answered by no controller, and is "
                 f"refused with REQUEST_TIMED_OUT: {error}",
             )
-            self._refuse(context, request, kind, codes.REQUEST_TIMED_OUT, str(error))
-            return
+            raise ControllerError(codes.REQUEST_TIMED_OUT, str(error)) from error
         code = answer.error_code
         if not code and answer.response_data is not None:
-            context.core.requests.respond_forwarded(request, answer.response_data)
-            return
+            told: bytes = answer.response_data
+            return told
         self._tell(
             context,
             (code, request.api_key),
@@ -107,10 +134,9 @@ class RemoteEngine:
             "controller know the key?",
         )
         if code == codes.UNSUPPORTED_VERSION:
-            context.core.requests.close_connection(request)
-            return
+            raise UnknownToControllerError("the controller does not know this request")
         sentence = "The controller has refused to be asked."
-        self._refuse(context, request, kind, codes.UNKNOWN_SERVER_ERROR, sentence)
+        raise ControllerError(codes.UNKNOWN_SERVER_ERROR, sentence)
 
     def _tell(self, context: "Context", kind: tuple[Any, int], sentence: str) -> None:
         if self._repeated is None:

@@ -303,6 +303,7 @@ class Member:
         thread.on_number[WAKE_NUMBER] = lambda: self.channels.poll(0)
         thread.on_number[LEAVE_NUMBER] = self.begin_leaving
         thread.forwarded = self._forwarded
+        thread.ask_controller = partial(self.engine.ask_controller, thread)
         thread.peers = Peers(self, self.channels, between_brokers(thread.config))
         self.engine.serve(thread)
         self.publisher.change_logs_by(thread.logs)

@@ -7,9 +7,6 @@ from typing import Any, Final
 
 from kafkalite.protocol import messages
 
-ALTER_CONFIGS: Final = 33
-INCREMENTAL_ALTER_CONFIGS: Final = 44
-
 Told = tuple[int, str]
 """The code, and a sentence."""
 
@@ -59,30 +56,9 @@ def _create_partitions(request: Any, told: Told) -> Any:
     return kind(results=results)
 
 
-def _alter_configs(request: Any, told: Told) -> Any:
-    is_incremental = request._name.startswith("Incremental")
-    kind: Any = messages.AlterConfigsResponse
-    if is_incremental:
-        kind = messages.IncrementalAlterConfigsResponse
-    row = kind.AlterConfigsResourceResponse
-    code, sentence = told
-    results = [
-        row(
-            error_code=code,
-            error_message=sentence,
-            resource_type=each.resource_type,
-            resource_name=each.resource_name,
-        )
-        for each in request.resources
-    ]
-    return kind(responses=results)
-
-
 _BY_PART: Final[Mapping[int, Callable[[Any, Told], Any]]] = {
     19: _create_topics,
     20: _delete_topics,
-    ALTER_CONFIGS: _alter_configs,
     37: _create_partitions,
-    INCREMENTAL_ALTER_CONFIGS: _alter_configs,
 }
 """By key, those that have no code of the whole."""

@@ -1,5 +1,5 @@
-"""Sentences on why controllers do not register a broker: who has its id, or its log directories. The
-controllers' answer is a code alone; who is registered stands in the metadata. Pure.
+"""Sentences on why controllers do not register a broker: who has its id, or its log directories.
+The controllers' answer is a code alone; who is registered stands in the metadata. Pure.
 """
 
 import base64

@@ -272,18 +272,26 @@ impl Requests {
         Ok(())
     }
 
-    /// The request as the client has sent it, header and body, for whoever answers in this broker's place.
-    fn forwarded<'py>(&self, py: Python<'py>, request: &Request) -> PyResult<Bound<'py, PyBytes>> {
+    /// The request as the client has sent it, header and body, for whoever answers in this broker's place; or with
+    /// another body, of the same version.
+    #[pyo3(signature = (request, body=None))]
+    fn forwarded<'py>(
+        &self,
+        py: Python<'py>,
+        request: &Request,
+        body: Option<&[u8]>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
         let core = self.broker.started(py)?;
         let asked = &request.frame;
-        let body = request.body.lock();
+        let sent = request.body.lock();
+        let body = body.unwrap_or(&sent);
         let mut writer = Writer::with_capacity(64 + body.len());
         writer.i16(asked.api_key);
         writer.i16(asked.api_version);
         writer.i32(asked.correlation_id);
         writer.nullable_string(asked.client_id.as_deref(), false);
         writer.no_tags(is_flexible(&core, asked));
-        writer.bytes.extend_from_slice(&body);
+        writer.bytes.extend_from_slice(body);
         Ok(PyBytes::new(py, &writer.bytes))
     }
 
