@@ -120,6 +120,10 @@ def test_replicas_are_moved_throttled_and_verified_as_kafkas_tool_does(
     now = begun.stdout
     listed = theirs(REASSIGN, "--list").stdout
     assert "moved-0: replicas: " in listed and ours("reassign", "list").stdout == listed
+    for each in ((), ("--under-replicated-partitions",)):
+        described = theirs(TOPICS, "--describe", "--topic", "moved", *each).stdout
+        assert ours("topics", "describe", "moved", *each).stdout == described
+        assert ("\tAdding Replicas: 2\tRemoving Replicas: 1\t" in described) == (each == ())
     again = ours("reassign", "execute", *plan)
     assert again.returncode == 1 == theirs(REASSIGN, "--execute", *plan).exit
     assert "--additional" in again.stderr

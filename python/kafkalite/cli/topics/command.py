@@ -2,7 +2,8 @@
 
 import argparse
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from kafkalite.cli.actions import Actions
 from kafkalite.cli.client_config import client_of
@@ -25,9 +26,10 @@ from kafkalite.client.admin import (
     TopicDescription,
     uuid_text,
 )
+from kafkalite.client.cluster_admin import ClusterAdmin, Partition, Reassignment
 from kafkalite.config.keys import MIN_INSYNC_REPLICAS
-from kafkalite.errors import BrokerError
-from kafkalite.protocol.codes import TOPIC_ALREADY_EXISTS
+from kafkalite.errors import BrokerError, UnsupportedVersionError
+from kafkalite.protocol.codes import CLUSTER_AUTHORIZATION_FAILED, TOPIC_ALREADY_EXISTS
 
 EXAMPLES = """
 kafkalite topics create orders --partitions 3 --config retention.ms=86400000
@@ -207,7 +209,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _describe(options: argparse.Namespace) -> int:
-    with client_of(Admin, options) as admin:
+    with client_of(ClusterAdmin, options) as admin:
         patterns = names_of(options.names, options.topic)
         listed = admin.list_topics(include_internal=not options.exclude_internal)
         if options.topic_id:
@@ -220,10 +222,28 @@ def _describe(options: argparse.Namespace) -> int:
             print_error(f"{wanted} does not exist as expected")
             return 1
         alive = {broker.id for broker in admin.describe_cluster().brokers}
+        ongoing = _reassignments(admin)
         for topic in admin.describe_topics(names):
             configs = admin.describe_configs(TOPIC, topic.name)
-            _show(topic, configs, alive, options)
+            moving = {
+                row.partition: ongoing[topic.name, row.partition]
+                for row in topic.partitions
+                if (topic.name, row.partition) in ongoing
+            }
+            _show(topic, configs, _Around(alive, moving), options)
     return 0
+
+
+def _reassignments(admin: ClusterAdmin) -> dict[Partition, Reassignment]:
+    """Those that go on; none where who asks may not know, or the broker does not."""
+    try:
+        return admin.list_reassignments()
+    except UnsupportedVersionError:
+        return {}
+    except BrokerError as error:
+        if error.code != CLUSTER_AUTHORIZATION_FAILED:
+            raise
+        return {}
 
 
 def _alter(options: argparse.Namespace) -> int:
@@ -319,15 +339,31 @@ def _assignments(text: str | None) -> list[list[int]]:
 # --- what is shown --------------------------------------------------------------------------------
 
 
+class _Around(NamedTuple):
+    """What is known beside the description of a topic."""
+
+    alive: set[int]
+    """The brokers that are not fenced."""
+    moving: Mapping[int, Reassignment]
+    """By partition, the reassignments that go on."""
+
+    def replication_factor(self, row: PartitionDescription) -> int:
+        """How many replicas a partition has without those that a reassignment adds."""
+        moving = self.moving.get(row.partition)
+        if moving is None or not {*moving.adding, *moving.removing} & {*row.replicas}:
+            return len(row.replicas)
+        return len(moving.replicas) - len(moving.adding)
+
+
 def _show(
     topic: TopicDescription,
     configs: list[ConfigEntry],
-    alive: set[int],
+    around: _Around,
     options: argparse.Namespace,
 ) -> None:
     overrides = [entry for entry in configs if not entry.is_default]
     min_isr = next((int(c.value) for c in configs if c.name == MIN_INSYNC_REPLICAS and c.value), 1)
-    shown = [row for row in topic.partitions if _is_wanted(row, min_isr, alive, options)]
+    shown = [row for row in topic.partitions if _is_wanted(row, min_isr, around, options)]
     is_filtered = any(
         getattr(options, name.replace("-", "_"))
         for name in FILTERS
@@ -339,11 +375,11 @@ def _show(
         shown = []
     if options.json:
         if shown or not is_filtered:
-            print_json(_as_json(topic, overrides, shown, options))
+            print_json(_as_json(topic, overrides, shown, around, options))
         return
     if not is_filtered:
         told = ",".join(f"{entry.name}={_value(entry)}" for entry in overrides)
-        replicas = len(topic.partitions[0].replicas) if topic.partitions else 0
+        replicas = around.replication_factor(topic.partitions[0]) if topic.partitions else 0
         print(
             f"Topic: {topic.name}\tTopicId: {uuid_text(topic.id)}"
             f"\tPartitionCount: {len(topic.partitions)}\tReplicationFactor: {replicas}"
@@ -351,21 +387,26 @@ def _show(
         )
     for row in shown:
         leader = row.leader if row.leader >= 0 else "none"
+        moving = around.moving.get(row.partition)
+        moves = ""
+        if moving is not None:
+            moves = f"\tAdding Replicas: {_brokers(moving.adding)}"
+            moves += f"\tRemoving Replicas: {_brokers(moving.removing)}"
         print(
             f"\tTopic: {topic.name}\tPartition: {row.partition}\tLeader: {leader}"
-            f"\tReplicas: {_brokers(row.replicas)}\tIsr: {_brokers(row.isr)}"
+            f"\tReplicas: {_brokers(row.replicas)}\tIsr: {_brokers(row.isr)}{moves}"
             f"\tElr: {_brokers(row.elr)}\tLastKnownElr: {_brokers(row.last_known_elr)}"
         )
 
 
 def _is_wanted(
-    row: PartitionDescription, min_isr: int, alive: set[int], options: argparse.Namespace
+    row: PartitionDescription, min_isr: int, around: _Around, options: argparse.Namespace
 ) -> bool:
     has_leader = row.leader >= 0
     if options.under_replicated_partitions:
-        return len(row.isr) < len(row.replicas)
+        return len(row.isr) < around.replication_factor(row)
     if options.unavailable_partitions:
-        return not has_leader or row.leader not in alive
+        return not has_leader or row.leader not in around.alive
     if options.under_min_isr_partitions:
         return not has_leader or len(row.isr) < min_isr
     if options.at_min_isr_partitions:
@@ -385,14 +426,16 @@ def _as_json(
     topic: TopicDescription,
     overrides: list[ConfigEntry],
     shown: list[PartitionDescription],
+    around: _Around,
     options: argparse.Namespace,
 ) -> dict[str, Any]:
+    replicas = around.replication_factor(topic.partitions[0]) if topic.partitions else 0
     fields: dict[str, Any] = {
         "topic": topic.name,
         "topicId": uuid_text(topic.id),
         "isInternal": topic.is_internal,
         "partitionCount": len(topic.partitions),
-        "replicationFactor": len(topic.partitions[0].replicas) if topic.partitions else 0,
+        "replicationFactor": replicas,
         "configs": {entry.name: entry.value for entry in overrides},
     }
     if not options.topics_with_overrides:
@@ -406,7 +449,10 @@ def _as_json(
                 "elr": row.elr,
                 "lastKnownElr": row.last_known_elr,
                 "offlineReplicas": row.offline_replicas,
+                "addingReplicas": around.moving[row.partition].adding if is_moving else [],
+                "removingReplicas": around.moving[row.partition].removing if is_moving else [],
             }
             for row in shown
+            for is_moving in [row.partition in around.moving]
         ]
     return fields
