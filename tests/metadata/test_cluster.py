@@ -110,6 +110,7 @@ def test_a_core_is_told_of_brokers_whenever_one_changes() -> None:
     publisher.serve(
         core,
         image,
+        node_id=HERE,
         kraft_version=0,
         listener_names=["INSIDE", "EXTERNAL"],
         inter_broker_listener="EXTERNAL",
@@ -134,6 +135,9 @@ def test_a_core_is_told_of_brokers_whenever_one_changes() -> None:
         ),
         (messages.UnfenceBrokerRecord(id=GONE, epoch=3), [here, gone]),
         (messages.UnregisterBrokerRecord(broker_id=GONE, broker_epoch=3), [here]),
+        # The one that tells serves, whoever has fenced it.
+        (messages.FenceBrokerRecord(id=HERE, epoch=1), [here]),
+        (messages.UnregisterBrokerRecord(broker_id=HERE, broker_epoch=1), []),
     ]
     for offset, (message, expected) in enumerate(changes, 1):
         fold.replay(message)

@@ -1,9 +1,11 @@
 """Three brokers of kafkalite join a controller of Apache Kafka's."""
 
 import base64
+import contextlib
 import json
 import re
 import shutil
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,8 +14,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from api.raw import Connection
 from kafkalite.metadata import reading
 from kafkalite.metadata.image import PartitionImage
+from kafkalite.protocol import messages
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools, ToolResult
 from replication.nodes import SESSION_MS, Node, new_controller, new_kafka, wait_until
@@ -132,6 +136,44 @@ def test_a_killed_broker_is_fenced_and_comes_back(tool: Tool, three_nodes: list[
     two.start()
     wait_until(lambda: alive(one) == {1, 2, 3} and leaders(one, "killed")[lost] == 2)
     assert produce(one, "killed", lost, ["after"]) == [1]
+
+
+def test_clients_of_a_broker_that_starts_are_told_of_it_from_the_first_answer_on(
+    tmp_path: Path, kafka_tools: KafkaTools
+) -> None:
+    """A broker served with the metadata of the moment in which its logs were loaded: it was fenced
+    then, and told of no broker at all. librdkafka 2.16 forgot all brokers by that, its bootstrap
+    servers as well, and never came back: a power cut of all brokers ended one client of some
+    hundreds."""
+    told: list[list[int]] = []
+    everything = messages.MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    with new_controller(kafka_tools, tmp_path / "controller") as controller:
+        node = Node(1, tmp_path / "1", controller)
+        is_over = threading.Event()
+
+        def ask() -> None:
+            while not is_over.is_set():
+                with (
+                    contextlib.suppress(OSError, AssertionError),
+                    Connection(node.address) as connection,
+                ):
+                    while not is_over.is_set():
+                        answer = connection.ask("Metadata", 12, everything)
+                        told.append([each.node_id for each in answer.brokers])
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            for _ in range(3):
+                node.start()
+                seen = len(told)
+                wait_until(lambda seen=seen: len(told) > seen + 20)
+                node.kill()
+        finally:
+            is_over.set()
+            node.kill()
+            asking.join()
+    assert told and all(each == [1] for each in told)
 
 
 def test_a_paused_broker_is_fenced_and_goes_on_in_its_epoch(

@@ -71,6 +71,7 @@ class Publisher:
         self._forwarded: Sequence[tuple[int, int, int]] = ()
         self._core: _native.Topics | None = None
         self._logs: LogCalls | None = None
+        self._node_id = -1
         self._listener_names: Sequence[str] = ()
         self._inter_broker_listener = ""
         self._broker_config_watchers: list[Callable[[], object]] = []
@@ -80,15 +81,17 @@ class Publisher:
         core: _native.Topics,
         image: Image,
         *,
+        node_id: int,
         kraft_version: int,
         listener_names: Sequence[str],
         inter_broker_listener: str = "",
     ) -> None:
         """From now on changes are published to `core`, which has loaded the topics of `image`.
-        `kraft_version` is the quorum's own, and the listeners are this node's: their clients are
-        told the endpoint of the same name of each broker. Brokers reach each other by
+        `kraft_version` is the quorum's own, `node_id` and the listeners are this node's: their
+        clients are told the endpoint of the same name of each broker. Brokers reach each other by
         `inter_broker_listener`."""
         self._core, self._kraft_version = core, kraft_version
+        self._node_id = node_id
         self._listener_names = listener_names
         self._inter_broker_listener = inter_broker_listener
         self._publish_brokers(core, image)
@@ -173,12 +176,20 @@ class Publisher:
 
     def _publish_brokers(self, core: _native.Topics, image: Image) -> None:
         """Has Metadata and errors that name a leader tell the brokers that are alive, and leaders
-        judge their followers by all that are registered."""
+        judge their followers by all that are registered.
+
+        This node is told too where the metadata has it fenced: it serves, and the next records of
+        the metadata say so. librdkafka, since 2.10, forgets every broker that an answer does not
+        name, its bootstrap servers included, and never comes back from an answer that names none.
+        Kafka's brokers give one while they start."""
         names = self._listener_names
+        told = {each.id: each for each in alive_brokers(image)}
+        if self._node_id in image.brokers:
+            told[self._node_id] = image.brokers[self._node_id]
         core.set_brokers(
             [
                 (each.id, each.rack, [_address(each.endpoint(name)) for name in names])
-                for each in alive_brokers(image)
+                for _, each in sorted(told.items())
             ],
             [
                 RegisteredBroker(

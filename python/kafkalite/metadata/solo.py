@@ -213,6 +213,7 @@ class Metadata(NamedTuple):
         self.publisher.serve(
             core.topics,
             self.writer.image,
+            node_id=self.cluster.node_id,
             kraft_version=self.writer.quorum.kraft_version,
             listener_names=listener_names,
         )

@@ -239,6 +239,7 @@ class Member:
         self.publisher.serve(
             core.topics,
             self.image,
+            node_id=self.node_id,
             kraft_version=self.kraft_version,
             listener_names=listener_names,
             inter_broker_listener=self._inter_broker_listener,
