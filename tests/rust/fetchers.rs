@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -100,7 +101,12 @@ fn follow(
     let world = World::new(partitions);
     reach(&world, port);
     let control = Arc::new(ControlQueue::default());
-    let settings = ReplicationSettings {
+    let fetchers = Fetchers::start(replication(), &world.node, control.clone());
+    (world, fetchers, control)
+}
+
+fn replication() -> ReplicationSettings {
+    ReplicationSettings {
         follower: FollowerSettings {
             backoff_ms: 20,
             ..settings()
@@ -108,9 +114,7 @@ fn follow(
         fetchers: 1,
         socket_timeout: WAIT,
         listener: 0,
-    };
-    let fetchers = Fetchers::start(settings, &world.node, control.clone());
-    (world, fetchers, control)
+    }
 }
 
 fn reach(world: &World, port: i32) {
@@ -169,6 +173,50 @@ fn a_leader_that_is_lost_is_named_once_and_asked_anew() {
     reach(&world, leader.port());
     let (_, fetch) = leader.next();
     assert_eq!(fetch.wanted.len(), 2);
+    fetchers.stop();
+    world.node.close(1);
+}
+
+/// Where a process may have no more threads, a leader's partitions were followed by nobody until the metadata changed.
+#[test]
+fn a_fetcher_that_got_no_thread_is_started_by_a_later_sweep() {
+    let leader = Leader::start();
+    let world = World::new(&[(LEADER, 4, &[1, 2]), (LEADER, 4, &[1, 2])]);
+    reach(&world, leader.port());
+    let control = Arc::new(ControlQueue::default());
+    let (has_room, asked) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let (room, count) = (has_room.clone(), asked.clone());
+    let fetchers = Fetchers::start_by(
+        replication(),
+        &world.node,
+        control.clone(),
+        Box::new(move |thread, work| {
+            count.fetch_add(1, Ordering::SeqCst);
+            if room.load(Ordering::SeqCst) {
+                return thread.spawn(work);
+            }
+            Err(std::io::ErrorKind::WouldBlock.into())
+        }),
+    );
+    for _ in 0..3 {
+        world.node.sweep_in_sync_replicas(0);
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 4);
+    has_room.store(true, Ordering::SeqCst);
+    world.node.sweep_in_sync_replicas(0);
+    // Both partitions have waited, and a thread that runs is not started again.
+    assert_eq!(leader.next().1.wanted.len(), 2);
+    world.node.sweep_in_sync_replicas(0);
+    assert_eq!(asked.load(Ordering::SeqCst), 5);
+    let told = control.take(Some(WAIT)).unwrap().notices.errors;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].starts_with("what broker 2 leads is not replicated until there is a thread"),
+        "{told:?}"
+    );
     fetchers.stop();
     world.node.close(1);
 }

@@ -45,12 +45,18 @@ struct Running {
     is_stopped: bool,
 }
 
+/// Starts a thread, of which the system may have none to give.
+pub type StartThread = dyn Fn(thread::Builder, Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>>
+    + Send
+    + Sync;
+
 /// See the module.
 pub struct Fetchers {
     settings: ReplicationSettings,
     node: Weak<Node>,
     control: Arc<ControlQueue>,
     running: Mutex<Running>,
+    spawn: Box<StartThread>,
     /// Itself, for its threads.
     this: Weak<Fetchers>,
 }
@@ -62,11 +68,23 @@ impl Fetchers {
         node: &Arc<Node>,
         control: Arc<ControlQueue>,
     ) -> Arc<Fetchers> {
+        let spawn = Box::new(|thread: thread::Builder, work| thread.spawn(work));
+        Fetchers::start_by(settings, node, control, spawn)
+    }
+
+    /// As `start`, with threads that `spawn` starts.
+    pub fn start_by(
+        settings: ReplicationSettings,
+        node: &Arc<Node>,
+        control: Arc<ControlQueue>,
+        spawn: Box<StartThread>,
+    ) -> Arc<Fetchers> {
         let fetchers = Arc::new_cyclic(|this| Fetchers {
             settings,
             node: Arc::downgrade(node),
             control,
             running: Mutex::default(),
+            spawn,
             this: this.clone(),
         });
         node.set_followers(fetchers.clone());
@@ -136,11 +154,11 @@ impl Fetchers {
         };
         let (of_thread, settings) = (inbox.clone(), self.settings.clone());
         let name = format!("fetch-{}-{}", place.0, place.1);
-        let spawned = thread::Builder::new().name(name).spawn(move || {
+        let work = move || {
             let around = Box::new(around);
             or_end_process(|| Fetcher::new(settings, place, of_thread, around).run());
-        });
-        match spawned {
+        };
+        match (self.spawn)(thread::Builder::new().name(name), Box::new(work)) {
             Ok(thread) => {
                 running.threads.retain(|each| !each.is_finished());
                 running.threads.push(thread);
