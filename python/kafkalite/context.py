@@ -101,6 +101,11 @@ class Context:
         return time.time_ns() // 1_000_000
 
     @property
+    def is_controller(self) -> bool:
+        """This node is the controller."""
+        return isinstance(self.engine, Controller)
+
+    @property
     def controller(self) -> Controller:
         """The controller. Raises ControllerError where that is another node."""
         if not isinstance(self.engine, Controller):
@@ -145,6 +150,16 @@ class Context:
         is_being_made = self.write_lock.is_being_made
         topics = [each for each in self.image.topics.values() if not is_being_made(each.name)]
         return len(topics), sum(len(topic.partitions) for topic in topics)
+
+    def replica_count(self) -> int:
+        """How many replicas of these partitions this node has. Any thread may ask."""
+        is_being_made, node_id = self.write_lock.is_being_made, self.cluster.node_id
+        return sum(
+            node_id in partition.replicas
+            for topic in self.image.topics.values()
+            if not is_being_made(topic.name)
+            for partition in topic.partitions
+        )
 
     def group_states(self) -> Mapping[str, int]:
         """How many groups are in each state, of those that are loaded. Any thread may ask."""

@@ -141,6 +141,8 @@ def test_gauges_say_how_the_node_is_now(
     partitions = now.value(f"{controller}_globalpartitioncount")
     assert partitions == sum("logendoffset{" in line for line in now.text.splitlines())
     assert now.value(f"{controller}_offlinepartitionscount") == 0
+    assert now.value("kafka_server_replicamanager_partitioncount") == partitions
+    assert now.value("kafka_server_replicamanager_offlinereplicacount") == 0
     groups = "kafka_coordinator_group_groupmetadatamanager_numgroups"
     assert now.value(groups) == now.value(f"{groups}stable") == 1
     assert now.value("kafkalite_build_info", version=kafkalite.__version__) == 1

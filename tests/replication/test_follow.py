@@ -60,11 +60,15 @@ class Mixed:
 
     def figure(self, name: str) -> float:
         """A metric of kafkalite's broker, by the end of its name."""
+        (found,) = [value for each, value in self.figures().items() if each.endswith(name)]
+        return found
+
+    def figures(self) -> dict[str, float]:
+        """All of them."""
         with urllib.request.urlopen(self.metrics, timeout=60) as answer:
             lines = answer.read().decode().splitlines()
         rows = [each.rpartition(" ") for each in lines if not each.startswith("#")]
-        (found,) = [float(value) for row, _, value in rows if row.endswith(name)]
-        return found
+        return {row: float(value) for row, _, value in rows}
 
     def replicas(self, topic: str, partition: int) -> dict[int, Path]:
         """The directories of a partition by brokers, Kafka's first."""
@@ -113,6 +117,21 @@ def test_it_enters_every_isr_and_its_files_are_those_of_the_leaders(mixed: Mixed
     assert mixed.figure('maxlag{clientId="Replica"}') == 0
     sizes = [each.stat().st_size for each in mixed.node.data.glob("followed-*/*.log")]
     assert mixed.figure("replicationbytesin_total") >= sum(sizes) > 0
+
+
+def test_only_its_replicas_are_counted_and_controllers_tell_the_rest(mixed: Mixed) -> None:
+    """It said to be the active controller, and of partitions that other brokers have that they were
+    offline."""
+    mixed.make("mine", [(13, 11), (11, 12)])
+    wait_until(lambda: mixed.in_sync("mine") == [{13, 11}, {11, 12}], ISR_S)
+    wait_until(lambda: (mixed.node.data / "mine-0").exists())
+    logs = [each for each in mixed.node.data.glob("*-*") if not each.name.startswith("__cluster")]
+    folders = {each.name for each in logs if each.is_dir()}
+    found = mixed.figures()
+    replicas = "kafka_server_replicamanager"
+    assert found[f"{replicas}_partitioncount"] == len(folders) > 0
+    assert found[f"{replicas}_offlinereplicacount"] == 0
+    assert not [each for each in found if each.startswith("kafka_controller")]
 
 
 def test_a_killed_follower_goes_on_where_its_disk_ends(mixed: Mixed) -> None:

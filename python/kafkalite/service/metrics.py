@@ -196,6 +196,15 @@ OFFLINE_DIRECTORIES = Metric(
     "kafka_log_logmanager_offlinelogdirectorycount", "gauge", "Log directories that are offline."
 )
 
+REPLICAS = Metric(
+    f"{_REPLICAS}_partitioncount", "gauge", "Replicas of partitions that this broker has."
+)
+OFFLINE_REPLICAS = Metric(
+    f"{_REPLICAS}_offlinereplicacount",
+    "gauge",
+    "Of those, the ones whose log directory is offline.",
+)
+
 _GROUPS = "kafka_coordinator_group_groupmetadatamanager"
 GROUPS = Metric(f"{_GROUPS}_numgroups", "gauge", "Groups.")
 GROUP_STATES: Final = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead")
@@ -217,8 +226,15 @@ class Host(Protocol):
     """Answers what is asked beside the figures; any thread may ask
     (`kafkalite.context.Context`)."""
 
+    @property
+    def is_controller(self) -> bool:
+        """This node is the controller."""
+
     def topic_counts(self) -> tuple[int, int]:
         """Topics whose logs have been made, and partitions of all of them."""
+
+    def replica_count(self) -> int:
+        """Replicas that this node has, of those topics."""
 
     def group_states(self) -> Mapping[str, int]:
         """How many groups are in each state."""
@@ -268,13 +284,19 @@ def _one(metric: Metric, value: float) -> Family:
 
 
 def _of_node(core: _native.BrokerCore, host: Host, online_count: int) -> Iterator[Family]:
-    topic_count, partition_count = host.topic_counts()
     yield BUILD, [((("version", _native.__version__),), 1)]
-    yield _one(ACTIVE, 1)
-    yield _one(TOPICS, topic_count)
-    yield _one(PARTITIONS, partition_count)
+    replica_count = host.replica_count()
     # One may have come or gone between the two looks.
-    yield _one(OFFLINE, max(0, partition_count - online_count))
+    offline_count = max(0, replica_count - online_count)
+    if host.is_controller:
+        # Of others they are told by those alone, since dashboards add them up.
+        topic_count, partition_count = host.topic_counts()
+        yield _one(ACTIVE, 1)
+        yield _one(TOPICS, topic_count)
+        yield _one(PARTITIONS, partition_count)
+        yield _one(OFFLINE, offline_count)
+    yield _one(REPLICAS, replica_count)
+    yield _one(OFFLINE_REPLICAS, offline_count)
     yield _one(OFFLINE_DIRECTORIES, len(core.offline_log_dirs()))
 
 
