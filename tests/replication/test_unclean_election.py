@@ -95,6 +95,8 @@ def test_an_uncleanly_elected_leader_is_recovering_until_another_follows_it(
             assert admin.elect_leaders(UNCLEAN, [(topic, 0)]) == {(topic, 0): None}
         wait_until(is_so(servers, lambda found: found.leader == elected_id), CHANGED_S)
         assert recovery_state(kafka_controller, topic) == RECOVERING
+        if elected_id == OURS:
+            wait_until(lambda: f"by an unclean election: {topic}-0 (epoch " in node.told())
         produce(servers, topic, [b"anew"])
         other.start()
         wait_until(is_so(servers, lambda found: set(found.isr) == both), CHANGED_S)

@@ -50,6 +50,7 @@ from kafkalite.replication.peers import Peers
 from kafkalite.replication.proposals.alter_partition import AlterPartition
 from kafkalite.replication.proposals.directory_assignments import DirectoryAssignments
 from kafkalite.replication.repeated import Repeated
+from kafkalite.replication.unclean import told_unclean
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
 from kafkalite.timers import Timer, Timers
@@ -565,6 +566,8 @@ class Member:
         publisher.publish(delta)
         if not delta.changed_topics:
             return
+        if told := told_unclean(delta, self.node_id):
+            self._log.warning(told)
         new = {each.name for each in delta.changed_topics if each.name not in delta.before.topics}
         new |= set(gone) & set(image.topics)
         with self.lock.changing(new, are_new=True):
