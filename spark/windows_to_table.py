@@ -70,9 +70,9 @@ def count(spark: "SparkSession", servers: str, per_batch: int) -> "DataFrame":
 
 
 def keep(counts: "DataFrame", broker: "Broker", checkpoint: Path) -> None:
-    """The streaming query, to the end of the topic: what has changed in a micro-batch, in one
-    transaction. One that is repeated writes the same rows again, after which the table is the same.
-    Spark lets no Python sink have update mode by itself."""
+    """The streaming query, to the end of the topic: what has changed in a micro-batch, each
+    task's rows in a transaction. One that is repeated writes the same rows again, after which the
+    table is the same. Spark lets no Python sink have update mode by itself."""
 
     def write(changed: "DataFrame", number: int) -> None:  # noqa: ARG001
         options = {
