@@ -288,6 +288,15 @@ def test_headers_come_last_if_they_are_wanted() -> None:
     )
 
 
+@pytest.mark.parametrize("columns", [{}, {"columns": "value"}, {"columns": "value,partition"}])
+def test_a_flattened_field_with_the_name_of_a_column_is_refused(columns: dict[str, str]) -> None:
+    """Where the column itself was not among them, its content came in place of the field's."""
+    typed = {"value__format": "json", "value__schema": "id LONG, offset LONG"}
+    assert "offset LONG>" in ddl(batch(**typed, **columns))
+    with pytest.raises(InvalidArgumentError, match="field 'offset' of the value has the name of"):
+        ddl(batch(**typed, **columns, value__flatten="true"))
+
+
 def test_a_schema_that_cannot_be_made_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="columns names 'vlaue', it may name key"):
         ddl(batch(columns="vlaue"))

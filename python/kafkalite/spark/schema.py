@@ -6,6 +6,8 @@
 It is written as DDL, which Spark parses where it can: a worker has no session to parse it with.
 """
 
+from collections.abc import Iterable
+
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark.options.ddl import read_fields
 from kafkalite.spark.options.read import TYPED, ReadOptions
@@ -48,6 +50,8 @@ def ddl(options: ReadOptions) -> str:
         if len(texts) < len(fields):
             extra.append(options.corrupt_column)
         flat = side == "value" and options.value_flatten
+        if flat:
+            _refuse_names_of_records([field.name for field in fields])
         columns[side] = ", ".join(texts) if flat else f"{side} STRUCT<{', '.join(texts)}>"
         columns[options.corrupt_column] = f"`{options.corrupt_column}` STRING"
     wanted = options.columns
@@ -57,3 +61,13 @@ def ddl(options: ReadOptions) -> str:
         if name not in columns:
             raise InvalidArgumentError(f"columns names '{name}', it may name {', '.join(columns)}")
     return ", ".join(columns[name] for name in wanted)
+
+
+def _refuse_names_of_records(names: Iterable[str]) -> None:
+    """Who asked for a value's `offset` would be given the record's."""
+    for name in names:
+        if name in TYPES:
+            raise InvalidArgumentError(
+                f"value.flatten: field '{name}' of the value has the name of another column: "
+                f"without value.flatten=true it is value.{name}"
+            )
