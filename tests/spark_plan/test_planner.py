@@ -89,6 +89,36 @@ def test_timestamps_cut_a_batch(orders: dict[str, str], logs: Logs) -> None:
     assert ranges(logs, by_partition) == [["orders", 0, 49, 50], ["orders", 1, 0, 50]]
 
 
+@pytest.mark.parametrize("option", ["startingTimestamp", "endingTimestamp"])
+def test_records_that_come_while_a_batch_is_planned_are_none_of_its(
+    broker: kafkalite.Broker, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """The offset of a time that lay behind the ends, as they had been told a moment before, failed
+    the query: as lost data, or as a start behind its end."""
+    topic = f"grows-{option}"
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic(topic)
+
+    def append(*timestamps_ms: int) -> None:
+        with Producer(broker.bootstrap_servers) as producer:
+            for each in timestamps_ms:
+                producer.send(topic, b"v", timestamp_ms=each)
+
+    append(1_000, 1_001)
+    told = plan_logs.WireLog.last
+
+    def last_but_for_late_ones(log: plan_logs.WireLog, partitions: Any) -> Any:
+        found = told(log, partitions)
+        append(1_002, 2_000)
+        return found
+
+    monkeypatch.setattr(plan_logs.WireLog, "last", last_but_for_late_ones)
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}
+    with Logs() as logs:
+        found = ranges(logs, options | {option: "2000"})
+    assert found == ([] if option == "startingTimestamp" else [[topic, 0, 0, 2]])
+
+
 def test_a_look_up_by_time_in_files_reads_no_records_before_the_batch_that_it_finds(
     tmp_path: Path, logs: Logs
 ) -> None:

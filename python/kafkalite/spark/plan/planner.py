@@ -45,7 +45,8 @@ def plan_batch(options: ReadOptions, log: Log, cut: Cut) -> Plan:
             kept,
             first,
             last,
-            _at_time(bound, kept, log),
+            # What was appended since the ends were told is not of this query.
+            {each: min(at, last[each]) for each, at in _at_time(bound, kept, log).items()},
             latest_if_none=bound is options.stop or options.latest_if_none,
         )
         for bound in (options.start, options.stop)
