@@ -64,6 +64,15 @@ def test_a_large_range_is_split_and_a_small_one_is_not() -> None:
     ]
 
 
+def test_more_tasks_than_offsets_are_a_task_an_offset() -> None:
+    """Planning went through each of the parts, which took years."""
+    assert split([Range("t", 0, 5, 7), Range("t", 1, 0, 1)], 1 << 62) == [
+        Range("t", 0, 5, 6),
+        Range("t", 0, 6, 7),
+        Range("t", 1, 0, 1),
+    ]
+
+
 @settings(deadline=None)
 @given(OFFSETS, OFFSETS, OFFSETS, st.integers(1, 100_000))
 def test_a_micro_batch_moves_every_partition_and_none_beyond_its_end(

@@ -338,6 +338,8 @@ def split(
     if partitions_min is None or len(pieces) >= partitions_min:
         return pieces
     total = sum(each.size for each in pieces)
+    # No piece is empty: of a larger number each part would be tried in vain.
+    partitions_min = min(partitions_min, total)
     whole = [each for each in pieces if _parts(each.size, total, partitions_min) == 1]
     rest = total - sum(each.size for each in whole)
     parts_min = max(partitions_min - len(whole), 1)
