@@ -371,15 +371,22 @@ def test_a_repeated_first_micro_batch_is_not_surprised_by_a_partition_that_was_a
     again.stop()
 
 
+@pytest.mark.parametrize("where", [{}, {"startingTimestamp": "1000"}], ids=["earliest", "time"])
 def test_a_repeated_first_micro_batch_tells_that_its_beginning_may_have_been_deleted(
-    servers: str, topic: str, caplog: pytest.LogCaptureFixture
+    servers: str, request: pytest.FixtureRequest, where: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = stream(servers, topic)
+    """By a timestamp nothing was told: the first record that was as late by then was taken for the
+    one with which the stream had begun."""
+    topic = f"deleted-since-{request.node.callspec.id}"
+    with Admin(servers) as admin:
+        admin.create_topic(topic, partitions=2)
+    append(servers, topic, 0, 100)
+    first = stream(servers, topic, **where)
     end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
     first.stop()
     with Admin(servers) as admin:
         admin.delete_records({(topic, 0): 20})
-    again = stream(servers, topic)
+    again = stream(servers, topic, **where)
     assert numbers(repeat_the_first_micro_batch(again, end)) == [*range(1, 40, 2), *range(40, 100)]
     assert f"of {topic}-0 from offset 20 on" in caplog.text
     assert f"{topic}-1" not in caplog.text

@@ -385,6 +385,7 @@ class Start(NamedTuple):
 
 def starts_of(bound: Bound, resolved: Offsets, first: Offsets, at_time: Offsets) -> Start:
     """Gives the start that `resolve` has made of a bound, and which of it depends on the time."""
+    by_time = bound.kind in ("timestamp", "timestamps")
     wanted = {
         "earliest": dict.fromkeys(resolved, EARLIEST),
         "latest": dict.fromkeys(resolved, LATEST),
@@ -393,7 +394,11 @@ def starts_of(bound: Bound, resolved: Offsets, first: Offsets, at_time: Offsets)
     return Start(
         dict(resolved),
         frozenset(each for each in resolved if wanted[each] == LATEST),
-        frozenset(each for each in resolved if wanted[each] < 0 < resolved[each] == first[each]),
+        frozenset(
+            each
+            for each in resolved
+            if 0 < resolved[each] == first[each] and (by_time or wanted[each] < 0)
+        ),
     )
 
 
