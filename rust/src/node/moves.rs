@@ -103,7 +103,8 @@ struct Due {
     allowed_at: Option<Instant>,
 }
 
-/// A future replica: partition, path of its log directory, size, and how many offsets it lacks.
+/// A future replica: partition, path of its log directory, size, and how many offsets it lacks; -1 where the log that it is
+/// copied from is offline.
 pub struct FutureFacts {
     pub topic: Arc<str>,
     pub partition: i32,
@@ -415,6 +416,7 @@ impl Node {
         let facts = |directory: &Arc<LogDirectory>, future: Arc<Log>| {
             let topic = image.topic(future.topic());
             let replica = topic.and_then(|topic| topic.replica(future.partition()));
+            let replica = replica.filter(|replica| !replica.is_offline());
             let end = future.offsets().log_end_offset;
             FutureFacts {
                 topic: Arc::from(future.topic()),
@@ -533,8 +535,8 @@ impl Node {
             return Ok(Step::Later(MOVE_WAIT));
         }
         // Most of it before appends have to wait.
-        work.copying.future.flush()?;
-        work.copying.future.advance_recovery_point()?;
+        work.copying.prepare()?;
+        moving.to.note_futures()?;
         let aside = moving.from.aside_name(&moving.log);
         let Work { copying, .. } = work;
         let future = copying.future.clone();

@@ -95,14 +95,27 @@ impl Copying {
     pub fn step(&mut self, bytes_max: u64, now_ms: i64) -> Result<Copied> {
         self.reconcile(now_ms)?;
         let copied = self.copy(bytes_max, now_ms)?;
-        let high_watermark = self.current.high_watermark();
-        self.future.set_replicated_offset(high_watermark);
+        self.follow_ends()?;
+        Ok(copied)
+    }
+
+    /// Does what can be done for `finish` while appends need not wait. After it returns, what was copied is on disk, and
+    /// the future replica begins where the log does.
+    pub fn prepare(&self) -> Result<()> {
+        self.future.flush()?;
+        self.future.advance_recovery_point()?;
+        self.follow_ends()
+    }
+
+    fn follow_ends(&self) -> Result<()> {
+        self.future
+            .set_replicated_offset(self.current.high_watermark());
         let start = self.current.offsets().log_start_offset;
         let known = self.future.offsets();
         if start > known.log_start_offset && start <= known.high_watermark {
             self.future.advance_log_start_offset(start)?;
         }
-        Ok(copied)
+        Ok(())
     }
 
     /// Copies all that is left; the log's appends and cuts wait meanwhile. `false`: it has been cut since the last step.

@@ -135,6 +135,13 @@ impl LogDirectory {
         is_ours
     }
 
+    /// Has the checkpoint files say where the future replicas begin, and how far they are on disk. Before one of them
+    /// takes the place of a log: a process that ends between that and `hand_over_offsets` leaves no other witness of which
+    /// records were deleted.
+    pub fn note_futures(&self) -> Result<()> {
+        self.write_checkpoint_files()
+    }
+
     /// After `hand_over`: what the files here said of the log, the files of `to` say from now on.
     pub fn hand_over_offsets(&self, to: &LogDirectory) -> Result<()> {
         to.write_checkpoint_files()?;

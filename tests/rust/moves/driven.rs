@@ -1,0 +1,249 @@
+//! Moves as a node drives them, by threads of its own and with a controller's word: what ends one, what becomes of
+//! the replica then, and what the next process goes on with.
+
+use std::io::{Error as IoError, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kafkalite::error::Error;
+use kafkalite::node::{Loaded, MetadataDelta, MoveRefusal};
+use kafkalite::replica::{HostedPartition, Partition, Role};
+use kafkalite::uuid::Uuid;
+
+use super::{ONE, RECORDS, TOPIC_ID, TWO, World, bytes_of, claim, config, load, plan};
+use crate::follower::led;
+use crate::log::{append, batch};
+use crate::log_directory::NOW_MS;
+use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::crash::Crash;
+use crate::memory_storage::faults::{Failure, Fault};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn wait_until(is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it does not come");
+        thread::sleep(Duration::from_millis(1)); // A poll.
+    }
+}
+
+/// All of this log directory fails from now on.
+fn fail(storage: &MemoryStorage, path: &str) {
+    storage.inject(Fault {
+        path_part: path.to_owned(),
+        ..Fault::at_call(1, Failure::Io).lasting()
+    });
+}
+
+impl World {
+    /// Goes on with what the last process has left.
+    fn resume(&self) {
+        self.node.resume_moves(1, |_| ());
+    }
+
+    fn move_to(&self, path: &str) -> Result<(), MoveRefusal> {
+        self.node.alter_log_dir("t", 0, Path::new(path), NOW_MS)
+    }
+
+    /// A move whose copy has all that the log has, and which waits for the metadata to say the directory.
+    fn about_to_move() -> World {
+        let world = World::filled();
+        world.move_to(TWO).unwrap();
+        assert_eq!(world.told(), world.ids[1]);
+        world
+    }
+
+    fn replica(&self) -> Arc<Partition> {
+        let image = self.node.image();
+        image.topic("t").unwrap().replica(0).unwrap().clone()
+    }
+
+    fn publish(&self, leader_id: i32, leader_epoch: i32, home: Uuid) {
+        let changed = &[plan(leader_id, leader_epoch, home)];
+        let deleted = &[];
+        let delta = MetadataDelta { deleted, changed };
+        self.node.publish(delta).unwrap();
+    }
+
+    /// The directory that the controller is told next.
+    fn told(&self) -> Uuid {
+        let assignments = &self.node.moves().assignments;
+        let mut told = Vec::new();
+        let deadline = Instant::now() + LIMIT;
+        while told.is_empty() {
+            assert!(Instant::now() < deadline, "it is told nothing");
+            thread::sleep(Duration::from_millis(1)); // A poll.
+            told = assignments.take();
+        }
+        assert_eq!(told.len(), 1);
+        assert_eq!((told[0].topic_id, told[0].partition), (TOPIC_ID, 0));
+        told[0].directory_id
+    }
+
+    fn wait_for_end(&self) {
+        wait_until(|| self.node.moves().count() == 0);
+    }
+
+    fn wait_until_it_lies_in(&self, path: &str) {
+        wait_until(|| self.replica().directory().path() == Path::new(path));
+        self.wait_for_end();
+        assert!(self.log.directory().starts_with(path));
+    }
+
+    fn has_future_in(&self, path: &str) -> bool {
+        has_future_in(&self.storage, path)
+    }
+}
+
+fn has_future_in(storage: &MemoryStorage, path: &str) -> bool {
+    let files = storage.files().into_keys();
+    let mut directories = files.filter_map(|file| Some(file.parent()?.to_path_buf()));
+    directories.any(|each| each.starts_with(path) && each.to_string_lossy().ends_with("-future"))
+}
+
+fn is_online(loaded: &Loaded) -> bool {
+    let image = loaded.node.image();
+    let hosted = image.topic("t").unwrap().hosted_partition(0);
+    matches!(hosted, Some(HostedPartition::Online(_)))
+}
+
+#[test]
+fn a_move_ends_when_the_metadata_says_the_directory_and_not_before() {
+    let world = World::about_to_move();
+    append(&world.log, &mut batch(RECORDS, 5)).unwrap();
+    assert_eq!(world.node.moves().count(), 1);
+    assert!(world.log.directory().starts_with(ONE));
+    world.publish(1, 0, world.ids[1]);
+    world.wait_until_it_lies_in(TWO);
+    assert_eq!(world.log.offsets().log_end_offset, RECORDS + 5);
+    assert!(!world.has_future_in(TWO));
+    assert!(!world.log.is_moving(), "it is compacted again");
+}
+
+#[test]
+fn a_move_whose_target_fails_ends_and_the_replica_stays() {
+    let world = World::about_to_move();
+    fail(&world.storage, TWO);
+    append(&world.log, &mut batch(RECORDS, 5)).unwrap();
+    world.wait_for_end();
+    assert_eq!(world.told(), world.ids[0], "it stays where it was");
+    assert!(world.node.futures().is_empty() && !world.log.is_moving());
+    assert!(matches!(world.move_to(TWO), Err(MoveRefusal::Offline(_))));
+    assert_eq!(world.move_to(ONE), Ok(()), "it is there");
+    append(&world.log, &mut batch(RECORDS + 5, 5)).unwrap();
+    world.log.flush().unwrap();
+    assert!(!world.replica().is_offline());
+    // The next process finds what was copied, and goes on.
+    world.storage.heal();
+    let bytes = bytes_of(&world.log);
+    let again = World::open(world.storage.crash(Crash::Kill), 0, 1);
+    again.resume();
+    assert_eq!(again.told(), again.ids[1]);
+    again.publish(1, 1, again.ids[1]);
+    again.wait_until_it_lies_in(TWO);
+    assert!(bytes_of(&again.log) == bytes);
+}
+
+#[test]
+fn a_replica_whose_directory_fails_in_the_middle_of_its_move_is_offline() {
+    let world = World::about_to_move();
+    let error = IoError::from(ErrorKind::Other);
+    let error = Error::io("write", Path::new(ONE))(error);
+    world.directory(0).health().fail(&error);
+    append(&world.log, &mut batch(RECORDS, 5)).unwrap_err();
+    world.wait_for_end();
+    assert_eq!(world.told(), world.ids[0], "the metadata sees it offline");
+    assert!(world.replica().is_offline());
+    assert!(matches!(world.move_to(TWO), Err(MoveRefusal::Offline(_))));
+    assert!(world.has_future_in(TWO));
+    let (lag, futures) = (-1, world.node.futures());
+    assert_eq!(futures[0].lag, lag, "of what it lacks nothing is known");
+    // While its directory is gone nobody takes the copy for it, unless the metadata says so.
+    for (home, is_promoted) in [(0, false), (1, true)] {
+        let left = world.storage.crash(Crash::LoseUnsynced);
+        fail(&left, ONE);
+        let loaded = load(claim(&left), world.ids[home], 1);
+        assert_eq!(is_online(&loaded), is_promoted);
+        assert_eq!(has_future_in(&left, TWO), !is_promoted);
+        let is_lost = loaded.lost.contains(&("t".to_owned(), 0));
+        assert_eq!(is_lost, is_promoted, "it may lack the last records");
+    }
+    // With both directories the move goes on.
+    let again = World::open(world.storage.crash(Crash::LoseUnsynced), 0, 1);
+    again.resume();
+    assert_eq!(again.told(), again.ids[1]);
+    again.publish(1, 1, again.ids[1]);
+    again.wait_until_it_lies_in(TWO);
+    assert_eq!(again.log.offsets().log_end_offset, RECORDS);
+}
+
+#[test]
+fn a_move_goes_on_under_another_leader_and_loses_what_the_log_loses() {
+    let world = World::about_to_move();
+    world.publish(2, 1, world.ids[0]);
+    let replica = world.replica();
+    assert_eq!(replica.role, Role::Follower);
+    replica.truncate_as_follower(RECORDS - 13, NOW_MS).unwrap();
+    let end = world.log.offsets().log_end_offset;
+    replica
+        .append_as_follower(&mut led(end, 15, 1), 1, end, NOW_MS)
+        .unwrap();
+    let bytes = bytes_of(&world.log);
+    world.publish(2, 1, world.ids[1]);
+    world.wait_until_it_lies_in(TWO);
+    assert!(bytes_of(&world.log) == bytes);
+    assert!(replica.is_following());
+    replica
+        .append_as_follower(&mut led(end + 15, 5, 1), 1, end + 15, NOW_MS)
+        .unwrap();
+    // It leads again, from its new directory.
+    world.publish(1, 2, world.ids[1]);
+    append(&world.log, &mut batch(end + 20, 5)).unwrap();
+    world.log.flush().unwrap();
+    let bytes = bytes_of(&world.log);
+    let again = World::open(world.storage.crash(Crash::LoseUnsynced), 1, 3);
+    assert!(bytes_of(&again.log) == bytes);
+}
+
+#[test]
+fn a_move_back_ends_the_move_and_another_one_may_begin() {
+    let world = World::about_to_move();
+    world.move_to(ONE).unwrap();
+    assert_eq!(world.told(), world.ids[0]);
+    assert!(!world.has_future_in(TWO) && !world.log.is_moving());
+    world.wait_for_end();
+    world.move_to(TWO).unwrap();
+    assert_eq!(world.told(), world.ids[1]);
+    world.publish(1, 0, world.ids[1]);
+    world.wait_until_it_lies_in(TWO);
+    // And home again.
+    world.move_to(ONE).unwrap();
+    assert_eq!(world.told(), world.ids[0]);
+    world.publish(1, 0, world.ids[0]);
+    world.wait_until_it_lies_in(ONE);
+    assert_eq!(world.log.offsets().log_end_offset, RECORDS);
+}
+
+#[test]
+fn the_end_of_a_topic_ends_its_move() {
+    let world = World::about_to_move();
+    let (deleted, changed) = (&["t".to_owned()], &[]);
+    let delta = MetadataDelta { deleted, changed };
+    let gone = world.node.publish(delta).unwrap();
+    let (directory, replicas) = &gone[0];
+    // One of the same name may come at once, where the copy lies.
+    let id = Uuid([8; 16]);
+    let next = world.directory(1).create_log("t", 0, id, config(), NOW_MS);
+    let next = next.unwrap();
+    let deleted = directory.delete_forgotten(&replicas[0].log, "unique", NOW_MS);
+    deleted.unwrap();
+    world.wait_for_end();
+    assert!(!world.has_future_in(TWO));
+    append(&next, &mut batch(0, 5)).unwrap();
+    assert_eq!(world.node.moves().assignments.take().len(), 1, "it stays");
+    let logs = world.directory(1).logs();
+    assert!(logs.len() == 1 && Arc::ptr_eq(&logs[0], &next));
+}
