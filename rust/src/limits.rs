@@ -510,6 +510,10 @@ pub const FETCHER_LINGER: Duration = Duration::from_secs(10);
 /// Where a leader is silent for so much longer than a Fetch waits there, a fetcher that is to follow something else looks for it by
 /// another connection.
 pub const FETCHER_SILENCE: Duration = Duration::from_secs(1);
+/// For how long a trouble with a leader is not told again, and of how many kinds that is remembered; beyond, all are told
+/// anew.
+pub const FETCHER_TROUBLE_PAUSE_MS: i64 = 60_000;
+pub const FETCHER_TROUBLE_KINDS_MAX: usize = 100;
 pub const FETCHER_STOP_WAIT: Duration = Duration::from_secs(5);
 
 /// Bytes that a step of a move between log directories copies, and what the last step copies at a time, while appends

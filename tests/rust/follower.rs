@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kafkalite::batch::header::patch_offset_and_epoch;
+use kafkalite::clock::Now;
 use kafkalite::error::Result;
 use kafkalite::log::config::{LogConfig, ThrottledReplicas};
 use kafkalite::replica::follower::{Assignment, FollowerSession, FollowerSettings, Request};
@@ -173,6 +174,14 @@ pub fn led(offset: i64, count: i64, epoch: i32) -> Vec<u8> {
     bytes
 }
 
+/// Both clocks say this.
+pub fn at(now_ms: i64) -> Now {
+    Now {
+        wall_ms: now_ms,
+        monotonic_ms: now_ms,
+    }
+}
+
 /// Node 1, which follows broker 2 in the partitions of a topic.
 struct Following {
     world: World,
@@ -221,7 +230,7 @@ impl Following {
     fn next(&mut self) -> Option<Request> {
         let told = &mut self.told;
         let mut tell = |sentence| told.push(sentence);
-        self.session.next_request(self.now_ms, &mut tell)
+        self.session.next_request(at(self.now_ms), &mut tell)
     }
 
     fn fetch(&mut self) -> Fetch {
@@ -234,7 +243,9 @@ impl Following {
     fn take(&mut self, mut bytes: Vec<u8>) -> Result<Vec<i32>> {
         let told = &mut self.told;
         let mut tell = |sentence| told.push(sentence);
-        let touched = self.session.on_answer(&mut bytes, self.now_ms, &mut tell)?;
+        let touched = self
+            .session
+            .on_answer(&mut bytes, at(self.now_ms), &mut tell)?;
         Ok(touched.iter().map(|each| each.index).collect())
     }
 
@@ -504,8 +515,7 @@ fn a_partition_in_error_leaves_the_session_until_its_back_off_is_over() {
     ]);
     assert_eq!(one.next(), None);
     assert_eq!(one.session.next_due_ms(), Some(one.now_ms + BACKOFF_MS));
-    // A clock that is put back makes nobody wait longer.
-    one.now_ms -= 1_000_000;
+    one.now_ms += BACKOFF_MS;
     assert_eq!(one.fetch().wanted.len(), 2);
 }
 
@@ -562,6 +572,20 @@ fn damaged_bytes_are_told_once_and_fetched_again() {
     assert!(one.told[0].contains("CRC"), "{:?}", one.told);
     one.turn(&[part(0, 10, led(5, 5, 4))]);
     assert_eq!(one.offsets(0), (0, 10, 10));
+}
+
+/// Each of them was a line of the log.
+#[test]
+fn partitions_that_are_refused_for_one_reason_are_told_of_together() {
+    let mut one = Following::new(50, 4);
+    let parts: Vec<Part> = (0..50).map(|index| refused(index, -1)).collect();
+    one.turn(&parts);
+    assert_eq!(one.told.len(), 1, "{:?}", one.told);
+    one.now_ms += 61_000;
+    one.turn(&parts);
+    assert_eq!(one.told.len(), 2, "{:?}", one.told);
+    let more = "answers error -1 (49 times more since it was told last)";
+    assert!(one.told[1].ends_with(more), "{:?}", one.told);
 }
 
 /// Each of these is bounded, is told, and takes nothing away.

@@ -71,7 +71,6 @@ impl BrokerCore {
             mailboxes,
             node,
             counts: Counts::default(),
-            started: Instant::now(),
         });
         let mut core = BrokerCore {
             threads: Threads::new(shared.control().clone()),

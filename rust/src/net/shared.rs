@@ -1,9 +1,9 @@
 //! The state that network threads share: the node, and the limits that hold for all of them together.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::arrow::serve::Descriptors;
+use crate::clock::monotonic_ms;
 use crate::image::Image;
 use crate::net::admission::{Admission, ConnectionLimits};
 use crate::net::control::queue::ControlQueue;
@@ -22,7 +22,6 @@ pub struct Shared {
     pub admission: Admission,
     pub memory: Arc<Memory>,
     pub storage: Arc<StorageIo>,
-    pub started: Instant,
 }
 
 impl Shared {
@@ -49,9 +48,9 @@ impl Shared {
         name.unwrap_or_else(|| "PLAINTEXT".into())
     }
 
-    /// Milliseconds since the start, for time-outs.
+    /// Milliseconds of a clock that is not set back, for time-outs.
     pub fn monotonic_ms(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
+        monotonic_ms().cast_unsigned()
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use kafkalite::api::fetch_sessions::FetchSessions;
+use kafkalite::clock::Now;
 use kafkalite::error::Error;
 use kafkalite::log::directory::LogDirectory;
 use kafkalite::log::directory::meta_properties::{META_PROPERTIES_FILE, MetaProperties};
@@ -167,6 +168,14 @@ impl World {
     /// The time as a broker's clock has it.
     pub fn clock_of(&self, id: i32) -> i64 {
         NOW_MS + self.now_ms + self.brokers[&id].clock_ms
+    }
+
+    /// Both clocks of a broker, of which one is never set back.
+    pub fn now_of(&self, id: i32) -> Now {
+        Now {
+            wall_ms: self.clock_of(id),
+            monotonic_ms: self.now_ms,
+        }
     }
 
     // --- life and death ---------------------------------------------------------------------------

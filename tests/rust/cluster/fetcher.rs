@@ -110,20 +110,20 @@ impl World {
 
     /// The next request to a leader, if none is under way.
     fn fetch_on(&mut self, id: i32, leader: i32) {
-        let now_ms = self.clock_of(id);
+        let now = self.now_of(id);
         let mut told = Vec::new();
         let Some(fetcher) = self.fetcher(id, leader).filter(|fetcher| !fetcher.is_busy) else {
             return;
         };
         let request = fetcher
             .session
-            .next_request(now_ms, &mut |sentence| told.push(sentence));
+            .next_request(now, &mut |sentence| told.push(sentence));
         fetcher.is_busy = request.is_some();
         let due_ms = fetcher.session.next_due_ms();
         self.tell(id, told);
         let Some(request) = request else {
             if let Some(due_ms) = due_ms {
-                let wait_ms = (due_ms - now_ms).max(1);
+                let wait_ms = (due_ms - now.monotonic_ms).max(1);
                 self.after(wait_ms, id, move |world| world.fetch_on(id, leader));
             }
             return;
@@ -141,7 +141,7 @@ impl World {
     }
 
     fn on_fetched(&mut self, id: i32, leader: i32, answer: Option<Vec<u8>>) {
-        let now_ms = self.clock_of(id);
+        let now = self.now_of(id);
         let mut told = Vec::new();
         let planted = self.planted;
         if let (Some(planted), Some(answer)) = (planted, &answer) {
@@ -156,7 +156,7 @@ impl World {
         let start = behind_header(&answer).unwrap().position();
         let touched = fetcher
             .session
-            .on_answer(&mut answer[start..], now_ms, &mut |sentence| {
+            .on_answer(&mut answer[start..], now, &mut |sentence| {
                 told.push(sentence);
             });
         self.tell(id, told);

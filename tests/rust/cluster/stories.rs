@@ -8,6 +8,7 @@ use super::controller::Election;
 use super::faults::Fault;
 use super::plan::Plan;
 use super::world::{CLIENT, CONTROLLER, World};
+use crate::follower::at;
 use crate::memory_storage::crash::Crash;
 use crate::random::Random;
 
@@ -141,7 +142,7 @@ fn a_fetch_of_a_process_that_is_gone_says_nothing_of_the_next_one() {
         partition,
         leader_id: 1,
     });
-    let Some(Request::Fetch(body)) = session.next_request(0, &mut |_| {}) else {
+    let Some(Request::Fetch(body)) = session.next_request(at(0), &mut |_| {}) else {
         panic!("it asks");
     };
     world.kill(3, Crash::LoseUnsynced);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::inbox::Inbox;
-use crate::clock::wall_ms;
+use crate::clock::{Now, monotonic_ms};
 use crate::limits::{
     FETCHER_LINGER, FETCHER_SILENCE, FLUSH_RETRY, FOLLOWER_ANSWER_EXCESS_BYTES,
     FOLLOWER_BUFFER_KEPT_BYTES,
@@ -18,7 +18,7 @@ use crate::net::connection::{Address, Connection, Patience};
 use crate::replica::Partition;
 use crate::replica::follower::{
     FETCH_VERSION_MAX, FETCH_VERSION_MIN, FollowerSession, FollowerSettings, LIST_OFFSETS_VERSION,
-    Request,
+    Request, Troubles,
 };
 use crate::wire::header::{FETCH, LIST_OFFSETS};
 
@@ -55,8 +55,7 @@ pub(super) struct Fetcher {
     connection: Option<Connection>,
     /// The last answer; as long as the longest was.
     answer: Vec<u8>,
-    /// The failure that was told last, until an answer comes.
-    told: Option<String>,
+    troubles: Troubles<String>,
 }
 
 impl Fetcher {
@@ -77,7 +76,7 @@ impl Fetcher {
             session,
             connection: None,
             answer: Vec::new(),
-            told: None,
+            troubles: Troubles::default(),
         }
     }
 
@@ -114,7 +113,6 @@ impl Fetcher {
         let due = Instant::now() + self.settings.socket_timeout;
         match self.connected(due).and_then(|()| self.ask(due)) {
             Ok(wait) => {
-                self.told = None;
                 self.shrink_buffer();
                 wait
             }
@@ -148,9 +146,9 @@ impl Fetcher {
         };
         let around = &self.around;
         let mut tell = |sentence: String| around.warn(sentence);
-        let Some(request) = self.session.next_request(wall_ms(), &mut tell) else {
+        let Some(request) = self.session.next_request(Now::read(), &mut tell) else {
             let due_ms = self.session.next_due_ms();
-            let left_ms = due_ms.map(|due_ms| due_ms.saturating_sub(wall_ms()).max(1));
+            let left_ms = due_ms.map(|due_ms| due_ms.saturating_sub(monotonic_ms()).max(1));
             return Ok(left_ms.map_or(FETCHER_LINGER, |left_ms| {
                 Duration::from_millis(left_ms.cast_unsigned())
             }));
@@ -175,7 +173,7 @@ impl Fetcher {
         let behind_header =
             connection.exchange((key, version), body, &patience, &mut self.answer, bytes_max)?;
         let answer = &mut self.answer[behind_header];
-        let touched = self.session.on_answer(answer, wall_ms(), &mut tell);
+        let touched = self.session.on_answer(answer, Now::read(), &mut tell);
         let touched =
             touched.map_err(|error| IoError::new(ErrorKind::InvalidData, error.to_string()))?;
         flush(&touched);
@@ -189,14 +187,13 @@ impl Fetcher {
         let is_going_on = self.inbox.set_socket(None);
         let backoff_ms = self.settings.follower.backoff_ms;
         let trouble = error.to_string();
-        if is_going_on && self.told.as_ref() != Some(&trouble) {
+        if is_going_on && let Some(more) = self.troubles.note(trouble.clone(), monotonic_ms()) {
             let count = self.session.len();
             self.around.warn(format!(
                 "{count} partition(s) cannot be replicated from broker {}, which is tried again every \
-                 {backoff_ms} ms: {trouble}",
+                 {backoff_ms} ms: {trouble}{more}",
                 self.leader_id
             ));
-            self.told = Some(trouble);
         }
         Duration::from_millis(u64::try_from(backoff_ms).unwrap_or(0).max(1))
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use pyo3::prelude::*;
 
-use crate::clock::wall_ms;
+use crate::clock::monotonic_ms;
 use crate::net::broker_core::BrokerCore;
 use crate::net::shared::Shared;
 use crate::node::Node;
@@ -173,14 +173,11 @@ fn counts_of(shared: &Shared) -> HashMap<&'static str, i64> {
         ),
         (
             "replicated_bytes_per_second",
-            rate_of(&replication.follower_throttle, wall_ms()),
+            rate_of(&replication.follower_throttle),
         ),
         (
             "replicating_bytes_per_second",
-            rate_of(
-                &replication.leader_throttle,
-                i64::try_from(shared.monotonic_ms()).unwrap_or(i64::MAX),
-            ),
+            rate_of(&replication.leader_throttle),
         ),
         ("sent_bytes", of(counts.sent_bytes.load(Ordering::Relaxed))),
         ("storage_hand_overs", of(shared.storage.hand_overs())),
@@ -189,9 +186,9 @@ fn counts_of(shared: &Shared) -> HashMap<&'static str, i64> {
     ])
 }
 
-/// The bytes a second that go for throttled replicas, by the clock of those who count them.
-fn rate_of(throttle: &Throttle, now_ms: i64) -> i64 {
-    throttle.bytes_per_second(now_ms).round() as i64
+/// The bytes a second that go for throttled replicas.
+fn rate_of(throttle: &Throttle) -> i64 {
+    throttle.bytes_per_second(monotonic_ms()).round() as i64
 }
 
 /// The figures of the partitions that this node leads.

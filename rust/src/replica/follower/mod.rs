@@ -22,6 +22,7 @@ pub mod answer;
 pub(super) mod replicate;
 mod request;
 mod session;
+mod troubles;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ pub use request::{
     FETCH_VERSION_MAX, FETCH_VERSION_MIN, FollowerSettings, LIST_OFFSETS_VERSION, Request,
 };
 pub use session::FollowerSession;
+pub use troubles::Troubles;
 
 use crate::replica::Partition;
 use crate::uuid::Uuid;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{FENCED_LEADER_EPOCH, FollowerSession, Key, NONE, OFFSET_OUT_OF_RANGE, Tell};
+use super::{FENCED_LEADER_EPOCH, FollowerSession, Key, NONE, OFFSET_OUT_OF_RANGE, Tell, Trouble};
+use crate::clock::Now;
 use crate::error::{Error, Result};
 use crate::limits::{FOLLOWER_HASTY_ANSWERS_MAX, FOLLOWER_HASTY_SHARE};
 use crate::replica::Partition;
@@ -14,7 +15,7 @@ impl FollowerSession {
         &mut self,
         read: &FetchAnswer,
         answer: &mut [u8],
-        now_ms: i64,
+        now: Now,
         tell: Tell<'_>,
     ) -> Result<Vec<Arc<Partition>>> {
         if !self.take_session(read)? {
@@ -30,12 +31,12 @@ impl FollowerSession {
             {
                 has_news |= self.is_news(key, &partition, fetched);
                 let records = &mut answer[fetched.records.clone()];
-                if self.take(key, &partition, position, fetched, records, now_ms, tell) {
+                if self.take(key, &partition, position, fetched, records, now, tell) {
                     touched.push(partition);
                 }
             }
         }
-        self.pace(has_news, now_ms, tell);
+        self.pace(has_news, now, tell);
         Ok(touched)
     }
 
@@ -51,7 +52,8 @@ impl FollowerSession {
 
     /// Has a leader that does not wait for records, and answers at once with nothing, asked less often: it would be asked as
     /// fast as both can.
-    fn pace(&mut self, has_news: bool, now_ms: i64, tell: Tell<'_>) {
+    fn pace(&mut self, has_news: bool, now: Now, tell: Tell<'_>) {
+        let now_ms = now.monotonic_ms;
         let waited_ms = now_ms.saturating_sub(self.asked_ms);
         let hasty_ms = i64::from(self.settings.max_wait_ms) / FOLLOWER_HASTY_SHARE;
         if has_news || !(0..hasty_ms).contains(&waited_ms) {
@@ -113,7 +115,7 @@ impl FollowerSession {
         position: Position,
         fetched: &FetchedPartition,
         records: &mut [u8],
-        now_ms: i64,
+        now: Now,
         tell: Tell<'_>,
     ) -> bool {
         if !partition.is_following() || position.leader_epoch != partition.leader_epoch {
@@ -121,7 +123,7 @@ impl FollowerSession {
             return false;
         }
         if fetched.error_code != NONE {
-            self.refused(key, fetched.error_code, now_ms, tell);
+            self.refused(key, fetched.error_code, now, tell);
             return false;
         }
         if partition.log.offsets().log_end_offset != position.fetch_offset {
@@ -131,15 +133,15 @@ impl FollowerSession {
         }
         let done = match fetched.diverging {
             // Before anything else of the answer, whose high watermark is that of another log (KAFKA-14704).
-            Some(end) => self.part(partition, end, now_ms, tell),
-            None => append(partition, position, records, now_ms),
+            Some(end) => self.part(partition, end, now, tell),
+            None => append(partition, position, records, now.wall_ms),
         };
         match done {
             Ok(Progress::None) if fetched.diverging.is_none() && records.is_empty() => {}
             Ok(Progress::None) => {
-                let trouble = "its answer holds nothing that could be taken".to_owned();
-                self.tell_once(key, trouble, tell);
-                self.delay(key, now_ms);
+                let sentence = "its answer holds nothing that could be taken".to_owned();
+                self.tell_trouble(key, (Trouble::Empty, sentence), now, tell);
+                self.delay(key, now);
                 return false;
             }
             Ok(Progress::Cut) => {
@@ -148,18 +150,17 @@ impl FollowerSession {
             }
             Ok(Progress::Grown) => self.order += 1,
             Err(error) => {
-                self.on_trouble(key, &error, now_ms, tell);
+                self.on_trouble(key, &error, now, tell);
                 return false;
             }
         }
         let has_grown = !records.is_empty();
         if has_grown {
-            partition.note_received(records.len() as u64, now_ms);
+            partition.note_received(records.len() as u64, now.monotonic_ms);
         }
         partition.follow_high_watermark(fetched.high_watermark);
         let order = self.order;
         if let Some(followed) = self.followed.get_mut(&key) {
-            followed.told.clear();
             followed.leader_start = fetched.log_start_offset;
             if has_grown {
                 followed.order = order;
@@ -170,16 +171,17 @@ impl FollowerSession {
     }
 
     /// The leader has refused the partition.
-    pub(super) fn refused(&mut self, key: Key, error_code: i16, now_ms: i64, tell: Tell<'_>) {
+    pub(super) fn refused(&mut self, key: Key, error_code: i16, now: Now, tell: Tell<'_>) {
         match error_code {
             OFFSET_OUT_OF_RANGE => self.search_ends(key),
             // There is a later epoch, which the metadata will tell.
             FENCED_LEADER_EPOCH => self.stop(key),
             _ => {
                 if !is_passing(error_code) {
-                    self.tell_once(key, format!("it answers error {error_code}"), tell);
+                    let sentence = format!("it answers error {error_code}");
+                    self.tell_trouble(key, (Trouble::Refused(error_code), sentence), now, tell);
                 }
-                self.delay(key, now_ms);
+                self.delay(key, now);
             }
         }
     }

@@ -23,6 +23,8 @@ use std::sync::Arc;
 use super::Assignment;
 use super::answer::{FetchAnswer, read_list_offsets};
 use super::request::{self, FollowerSettings, Key, Position, Request};
+use super::troubles::Troubles;
+use crate::clock::Now;
 use crate::error::{Error, Result};
 use crate::limits::FOLLOWER_SWEEP_MS;
 use crate::replica::Partition;
@@ -62,8 +64,17 @@ struct Followed {
     is_dirty: bool,
     /// The last log start of the leader, which is taken over once the high watermark has reached it.
     leader_start: i64,
-    /// The last trouble that was told, so that each is told once until it is over.
-    told: String,
+}
+
+/// The kinds of trouble with partitions: of each the first one is told, and then how many more there were.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Trouble {
+    /// The leader answers this error.
+    Refused(i16),
+    /// The leader's bytes, or the own log, have brought an error of this code.
+    Error(i16),
+    /// Nothing of the answer could be taken.
+    Empty,
 }
 
 /// The request that is under way.
@@ -105,6 +116,7 @@ pub struct FollowerSession {
     hasty_answers: u32,
     /// Until when a leader that answers so is not asked.
     rests_until_ms: Option<i64>,
+    troubles: Troubles<Trouble>,
 }
 
 impl FollowerSession {
@@ -126,6 +138,7 @@ impl FollowerSession {
             asked_ms: i64::MIN,
             hasty_answers: 0,
             rests_until_ms: None,
+            troubles: Troubles::default(),
         }
     }
 
@@ -141,7 +154,6 @@ impl FollowerSession {
             order: self.order,
             is_dirty: false,
             leader_start: 0,
-            told: String::new(),
         };
         self.followed.insert(key, followed);
         self.mark(key);
@@ -180,7 +192,8 @@ impl FollowerSession {
 
     /// The next request, in durable mode once all that was touched before is on disk. `None`: there is nothing to
     /// ask now.
-    pub fn next_request(&mut self, now_ms: i64, tell: Tell<'_>) -> Option<Request> {
+    pub fn next_request(&mut self, now: Now, tell: Tell<'_>) -> Option<Request> {
+        let now_ms = now.monotonic_ms;
         self.wake_delayed(now_ms);
         self.throttle(now_ms);
         self.asked_ms = now_ms;
@@ -194,7 +207,7 @@ impl FollowerSession {
             self.swept_ms = now_ms;
             self.mark_all_fetching();
         }
-        let mut wanted = self.changed(now_ms, tell);
+        let mut wanted = self.changed(now, tell);
         if self.session_epoch == 0 {
             wanted = self.all_positions();
             self.forgotten.clear();
@@ -230,21 +243,21 @@ impl FollowerSession {
     pub fn on_answer(
         &mut self,
         answer: &mut [u8],
-        now_ms: i64,
+        now: Now,
         tell: Tell<'_>,
     ) -> Result<Vec<Arc<Partition>>> {
         match std::mem::replace(&mut self.asked, Asked::Nothing) {
             Asked::Nothing => Err(Error::MalformedRequest("nothing was asked".to_owned())),
             Asked::Fetch { partitions_max } => {
                 let read = FetchAnswer::read(answer, partitions_max)?;
-                self.on_fetched(&read, answer, now_ms, tell)
+                self.on_fetched(&read, answer, now, tell)
             }
             Asked::ListOffsets {
                 timestamp,
                 partitions_max,
             } => {
                 let listed = read_list_offsets(answer, partitions_max)?;
-                Ok(self.on_listed(listed, timestamp, now_ms, tell))
+                Ok(self.on_listed(listed, timestamp, now, tell))
             }
         }
     }
@@ -257,10 +270,7 @@ impl FollowerSession {
 
     /// The leader is not to be asked yet.
     fn rests(&mut self, now_ms: i64) -> bool {
-        let latest_ms = now_ms.saturating_add(self.settings.backoff_ms);
-        // Or the clock was put back.
-        let is_so = |until_ms: &i64| (now_ms..=latest_ms).contains(until_ms) && *until_ms > now_ms;
-        self.rests_until_ms = self.rests_until_ms.filter(is_so);
+        self.rests_until_ms = self.rests_until_ms.filter(|until_ms| *until_ms > now_ms);
         self.rests_until_ms.is_some()
     }
 
@@ -303,10 +313,8 @@ impl FollowerSession {
     }
 
     fn wake_delayed(&mut self, now_ms: i64) {
-        let latest_ms = now_ms.saturating_add(self.settings.backoff_ms);
         while let Some((until_ms, key)) = self.delayed.first().copied()
-            // Or the clock was put back.
-            && (until_ms <= now_ms || until_ms > latest_ms)
+            && until_ms <= now_ms
         {
             self.delayed.remove(&(until_ms, key));
             if let Some(followed) = self.followed.get_mut(&key) {
@@ -317,7 +325,7 @@ impl FollowerSession {
     }
 
     /// Looks at those that are marked. Returns where they are to be fetched from, unless the leader knows that.
-    fn changed(&mut self, now_ms: i64, tell: Tell<'_>) -> Vec<(Key, Position)> {
+    fn changed(&mut self, now: Now, tell: Tell<'_>) -> Vec<(Key, Position)> {
         let mut wanted = Vec::new();
         for key in std::mem::take(&mut self.dirty) {
             let Some(followed) = self.followed.get_mut(&key) else {
@@ -337,11 +345,11 @@ impl FollowerSession {
             let prepared = partition
                 .follow_log_start(leader_start)
                 .and_then(|()| match is_first {
-                    true => Self::cut_without_epochs(&partition, now_ms, tell),
+                    true => Self::cut_without_epochs(&partition, now, tell),
                     false => Ok(()),
                 });
             if let Err(error) = prepared {
-                self.on_trouble(key, &error, now_ms, tell);
+                self.on_trouble(key, &error, now, tell);
                 continue;
             }
             let position = position_of(&partition);
@@ -385,11 +393,11 @@ impl FollowerSession {
         }
     }
 
-    fn delay(&mut self, key: Key, now_ms: i64) {
+    fn delay(&mut self, key: Key, now: Now) {
         self.leave_session(key);
         self.searching.remove(&key);
         if let Some(followed) = self.followed.get_mut(&key) {
-            let until_ms = now_ms.saturating_add(self.settings.backoff_ms);
+            let until_ms = now.monotonic_ms.saturating_add(self.settings.backoff_ms);
             followed.state = State::Delayed { until_ms };
             self.delayed.insert((until_ms, key));
         }
@@ -404,22 +412,28 @@ impl FollowerSession {
         }
     }
 
-    /// Tells of trouble, once until something else is the trouble or it is over.
-    fn tell_once(&mut self, key: Key, trouble: String, tell: Tell<'_>) {
-        if let Some(followed) = self.followed.get_mut(&key)
-            && followed.told != trouble
+    /// Tells of trouble with a partition, of which there may be a thousand others: of one for all of its kind, for a
+    /// while.
+    fn tell_trouble(
+        &mut self,
+        key: Key,
+        (kind, sentence): (Trouble, String),
+        now: Now,
+        tell: Tell<'_>,
+    ) {
+        if let Some(followed) = self.followed.get(&key)
+            && let Some(more) = self.troubles.note(kind, now.monotonic_ms)
         {
             let (topic, index) = (followed.partition.log.topic(), key.1);
             tell(format!(
-                "{topic}-{index} cannot be replicated from broker {}: {trouble}",
+                "{topic}-{index} cannot be replicated from broker {}: {sentence}{more}",
                 self.leader_id
             ));
-            followed.told = trouble;
         }
     }
 
     /// Trouble that the own log, or the leader's bytes, have brought.
-    fn on_trouble(&mut self, key: Key, error: &Error, now_ms: i64, tell: Tell<'_>) {
+    fn on_trouble(&mut self, key: Key, error: &Error, now: Now, tell: Tell<'_>) {
         let is_over = self.followed.get(&key).is_none_or(|followed| {
             !followed.partition.is_following() || followed.partition.is_offline()
         });
@@ -427,8 +441,9 @@ impl FollowerSession {
             // Whoever deletes it, or has it play another role, says so; of a directory its health does.
             return self.stop(key);
         }
-        self.tell_once(key, error.to_string(), tell);
-        self.delay(key, now_ms);
+        let trouble = (Trouble::Error(error.kafka_code()), error.to_string());
+        self.tell_trouble(key, trouble, now, tell);
+        self.delay(key, now);
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::{Asked, FollowerSession, Key, NONE, OFFSET_OUT_OF_RANGE, State, Tell};
+use crate::clock::Now;
 use crate::error::{Error, Result};
 use crate::replica::Partition;
 use crate::replica::follower::answer::ListedOffset;
@@ -59,7 +60,7 @@ impl FollowerSession {
         &mut self,
         listed: Vec<ListedOffset>,
         timestamp: i64,
-        now_ms: i64,
+        now: Now,
         tell: Tell<'_>,
     ) -> Vec<Arc<Partition>> {
         let searching = self.searching.iter().filter_map(|key| {
@@ -73,7 +74,7 @@ impl FollowerSession {
                 each.topic == partition.log.topic() && each.index == partition.index
             };
             let Some(found) = listed.iter().find(is_its) else {
-                self.delay(key, now_ms);
+                self.delay(key, now);
                 continue;
             };
             if found.error_code != NONE || found.offset < 0 {
@@ -85,15 +86,15 @@ impl FollowerSession {
                 };
                 match code {
                     // Of a question by time it says nothing: another one at once would go on for ever.
-                    OFFSET_OUT_OF_RANGE => self.delay(key, now_ms),
-                    _ => self.refused(key, code, now_ms, tell),
+                    OFFSET_OUT_OF_RANGE => self.delay(key, now),
+                    _ => self.refused(key, code, now, tell),
                 }
                 continue;
             }
-            match self.meet(key, &partition, (timestamp, found.offset), now_ms, tell) {
+            match self.meet(key, &partition, (timestamp, found.offset), now, tell) {
                 Ok(true) => touched.push(partition),
                 Ok(false) => {}
-                Err(error) => self.on_trouble(key, &error, now_ms, tell),
+                Err(error) => self.on_trouble(key, &error, now, tell),
             }
         }
         touched
@@ -107,7 +108,7 @@ impl FollowerSession {
         key: Key,
         partition: &Partition,
         (timestamp, leader_offset): (i64, i64),
-        now_ms: i64,
+        now: Now,
         tell: Tell<'_>,
     ) -> Result<bool> {
         if leader_offset > OFFSET_MAX {
@@ -120,7 +121,7 @@ impl FollowerSession {
             return Ok(false);
         }
         if timestamp == LATEST {
-            self.cut(partition, leader_offset, now_ms, tell)?;
+            self.cut(partition, leader_offset, now, tell)?;
         } else if leader_offset > own_end {
             tell(format!(
                 "{}-{} starts anew at offset {leader_offset}, the first one of broker {}; it ended at \
@@ -129,10 +130,10 @@ impl FollowerSession {
                 partition.index,
                 self.leader_id
             ));
-            partition.start_anew(leader_offset, now_ms)?;
+            partition.start_anew(leader_offset, now.wall_ms)?;
         } else {
             // Both ends are there: the leader's log has changed meanwhile.
-            self.delay(key, now_ms);
+            self.delay(key, now);
             return Ok(false);
         }
         self.go_on(key);

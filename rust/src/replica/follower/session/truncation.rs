@@ -2,6 +2,7 @@
 
 use super::fetched::Progress;
 use super::{FollowerSession, Tell};
+use crate::clock::Now;
 use crate::error::{Error, Result};
 use crate::replica::Partition;
 
@@ -13,7 +14,7 @@ impl FollowerSession {
         &self,
         partition: &Partition,
         (epoch, end_offset): (i32, i64),
-        now_ms: i64,
+        now: Now,
         tell: Tell<'_>,
     ) -> Result<Progress> {
         if epoch < 0 || end_offset < 0 {
@@ -29,7 +30,7 @@ impl FollowerSession {
             None => end_offset,
         };
         let before = (own_end, log.latest_epoch());
-        self.cut(partition, offset.min(own_end), now_ms, tell)?;
+        self.cut(partition, offset.min(own_end), now, tell)?;
         let after = (log.offsets().log_end_offset, log.latest_epoch());
         Ok(match before == after {
             true => Progress::None,
@@ -43,7 +44,7 @@ impl FollowerSession {
         &self,
         partition: &Partition,
         offset: i64,
-        now_ms: i64,
+        now: Now,
         tell: Tell<'_>,
     ) -> Result<()> {
         let offsets = partition.log.offsets();
@@ -60,14 +61,14 @@ impl FollowerSession {
             ));
             partition.log.traffic().note_committed_cut();
         }
-        partition.truncate_as_follower(offset, now_ms)
+        partition.truncate_as_follower(offset, now.wall_ms)
     }
 
     /// A log of batches without epochs (magic 0 and 1) can show nobody where it parts from the leader's: it is cut
     /// to the high watermark, as Kafka does.
     pub(super) fn cut_without_epochs(
         partition: &Partition,
-        now_ms: i64,
+        now: Now,
         tell: Tell<'_>,
     ) -> Result<()> {
         let offsets = partition.log.offsets();
@@ -83,6 +84,6 @@ impl FollowerSession {
             offsets.log_end_offset,
             offsets.high_watermark
         ));
-        partition.truncate_as_follower(offsets.high_watermark, now_ms)
+        partition.truncate_as_follower(offsets.high_watermark, now.wall_ms)
     }
 }
