@@ -48,6 +48,11 @@ COUNTS: Final = {
     "moves": Metric(
         "kafkalite_log_directory_moves", "gauge", "Replicas on their way to another log directory."
     ),
+    "moving_bytes_per_second": Metric(
+        "kafka_server_alterlogdirsreplication_byte_rate",
+        "gauge",
+        "Bytes a second that such moves copy.",
+    ),
     "moved_bytes": Metric(
         "kafkalite_log_directory_moved_bytes_total", "counter", "Bytes that such moves have copied."
     ),

@@ -81,11 +81,10 @@ impl BrokerCore {
         core.spawn(listeners).map_err(failed)?;
         let control = core.shared.control();
         let notices = control.clone();
-        let moving_threads = core.shared.context.settings.moving_threads;
-        core.shared
-            .node
-            .moves()
-            .set_rate(core.shared.context.settings.moving_rate_bytes);
+        let (settings, moves) = (&core.shared.context.settings, core.shared.node.moves());
+        let moving_threads = settings.moving_threads;
+        moves.set_samples(settings.moving_samples);
+        moves.set_rate(settings.moving_rate_bytes);
         core.shared
             .node
             .resume_moves(moving_threads, move |trouble| notices.notice(trouble));
@@ -171,6 +170,7 @@ mod tests {
     use crate::net::admission::ConnectionLimits;
     use crate::net::control::queue::ControlAnswer;
     use crate::node::{Claimed, NodeOptions};
+    use crate::replica::throttle::THROTTLE_SAMPLES;
     use crate::wire::Writer;
     use std::net::TcpStream;
 
@@ -214,11 +214,12 @@ mod tests {
             auto_create_topics: false,
             is_rack_aware: false,
             replica_lag_ms_max: 30_000,
-            throttle_samples: (11, 1_000),
+            throttle_samples: THROTTLE_SAMPLES,
             intervals: Intervals::default(),
             cleaner: CleanerSettings::default(),
             moving_threads: 1,
             moving_rate_bytes: i64::MAX,
+            moving_samples: THROTTLE_SAMPLES,
             replication: None,
         };
         let mailboxes = Mailboxes::new(1).expect("an eventfd");

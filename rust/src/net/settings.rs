@@ -44,6 +44,9 @@ pub struct Settings {
     pub moving_threads: usize,
     /// `replica.alter.log.dirs.io.max.bytes.per.second`
     pub moving_rate_bytes: i64,
+    /// `alter.log.dirs.replication.quota.window.num`, and `alter.log.dirs.replication.quota.window.size.seconds` in
+    /// milliseconds.
+    pub moving_samples: (usize, i64),
     /// `None`: there are no other brokers.
     pub replication: Option<ReplicationSettings>,
 }

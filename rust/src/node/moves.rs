@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::Node;
-use crate::clock::wall_ms;
+use crate::clock::{monotonic_ms, wall_ms};
 use crate::crash::{or_end_process, or_error};
 use crate::error::{Error, Result};
 use crate::limits::{MOVE_PIECE_BYTES, MOVE_RETRY, MOVE_WAIT};
@@ -34,6 +34,7 @@ use crate::log::log::Log;
 use crate::log::names;
 use crate::replica::HostedPartition;
 use crate::replica::moves::{Assignments, Copying, DirectoryAssignment};
+use crate::replica::throttle::Throttle;
 use crate::uuid::Uuid;
 
 /// The longest name of a directory.
@@ -87,8 +88,7 @@ pub struct Moves {
     due: Mutex<Due>,
     wake: Condvar,
     threads_max: AtomicU64,
-    /// `replica.alter.log.dirs.io.max.bytes.per.second`
-    rate_bytes: AtomicI64,
+    throttle: Throttle,
     copied_bytes: AtomicU64,
     pub assignments: Assignments,
     tell: OnceLock<Box<dyn Fn(String) + Send + Sync>>,
@@ -99,8 +99,6 @@ struct Due {
     moves: VecDeque<(Instant, Arc<Move>)>,
     running: u64,
     is_stopping: bool,
-    /// When the rate lets more bytes be copied.
-    allowed_at: Option<Instant>,
 }
 
 /// A future replica: partition, path of its log directory, size, and how many offsets it lacks; -1 where the log that it is
@@ -120,7 +118,7 @@ impl Moves {
             due: Mutex::default(),
             wake: Condvar::new(),
             threads_max: AtomicU64::new(1),
-            rate_bytes: AtomicI64::new(i64::MAX),
+            throttle: Throttle::default(),
             copied_bytes: AtomicU64::new(0),
             assignments,
             tell: OnceLock::new(),
@@ -129,9 +127,19 @@ impl Moves {
 
     /// Bytes a second that all moves together may copy, from now on.
     pub fn set_rate(&self, rate_bytes: i64) {
-        self.rate_bytes.store(rate_bytes, Ordering::Relaxed);
-        self.due.lock().allowed_at = None;
-        self.wake.notify_all();
+        self.throttle.set_bytes_per_second_max(rate_bytes);
+        self.look_again();
+    }
+
+    /// `alter.log.dirs.replication.quota.window.num`, and `alter.log.dirs.replication.quota.window.size.seconds` in
+    /// milliseconds.
+    pub fn set_samples(&self, (samples_max, sample_ms): (usize, i64)) {
+        self.throttle.set_samples(samples_max, sample_ms);
+    }
+
+    /// Of what all moves together copy.
+    pub fn throttle(&self) -> &Throttle {
+        &self.throttle
     }
 
     /// Bytes that have been copied since the start.
@@ -178,27 +186,22 @@ impl Moves {
 
     /// How long until the next bytes may be copied.
     fn wait_for_rate(&self) -> Duration {
-        let allowed_at = self.due.lock().allowed_at;
-        allowed_at.map_or(Duration::ZERO, |at| {
-            at.saturating_duration_since(Instant::now())
-        })
+        let now_ms = monotonic_ms();
+        match self.throttle.is_exceeded(now_ms) {
+            true => Duration::from_millis(self.throttle.falls_in_ms(now_ms).max(1).cast_unsigned()),
+            false => Duration::ZERO,
+        }
     }
 
     fn note_copied(&self, bytes: u64) {
         self.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let rate_bytes = self.rate_bytes.load(Ordering::Relaxed);
-        if rate_bytes == i64::MAX || bytes == 0 {
-            return;
+        if bytes > 0 {
+            self.throttle.record(bytes, monotonic_ms());
         }
-        let took = Duration::from_secs_f64(bytes as f64 / rate_bytes.max(1) as f64);
-        let mut due = self.due.lock();
-        let now = Instant::now();
-        let from = due.allowed_at.map_or(now, |at| at.max(now));
-        due.allowed_at = Some(from.checked_add(took).unwrap_or(from));
     }
 
     fn piece_bytes(&self) -> u64 {
-        let rate_bytes = self.rate_bytes.load(Ordering::Relaxed).max(1);
+        let rate_bytes = self.throttle.bytes_per_second_max().max(1);
         MOVE_PIECE_BYTES.min(rate_bytes.cast_unsigned())
     }
 }

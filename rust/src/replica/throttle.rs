@@ -25,8 +25,7 @@ use crate::replica::{Partition, Role};
 pub const UNBOUNDED: i64 = i64::MAX;
 
 /// Kafka's defaults of `replication.quota.window.num` and, in milliseconds, `replication.quota.window.size.seconds`.
-const SAMPLES: usize = 11;
-const SAMPLE_MS: i64 = 1_000;
+pub const THROTTLE_SAMPLES: (usize, i64) = (11, 1_000);
 
 struct Sample {
     start_ms: i64,
@@ -116,11 +115,12 @@ pub struct Throttle {
 
 impl Default for Throttle {
     fn default() -> Throttle {
+        let (samples_max, sample_ms) = THROTTLE_SAMPLES;
         Throttle {
             bytes_per_second_max: AtomicI64::new(UNBOUNDED),
             rate: Mutex::new(Rate {
-                sample_ms: SAMPLE_MS,
-                samples_max: SAMPLES,
+                sample_ms,
+                samples_max,
                 samples: VecDeque::new(),
             }),
         }
@@ -136,7 +136,8 @@ impl Throttle {
         rate.samples.clear();
     }
 
-    /// `leader.replication.throttled.rate`, `follower.replication.throttled.rate`
+    /// `leader.replication.throttled.rate`, `follower.replication.throttled.rate`,
+    /// `replica.alter.log.dirs.io.max.bytes.per.second`
     pub fn set_bytes_per_second_max(&self, bytes_per_second: i64) {
         self.bytes_per_second_max
             .store(bytes_per_second, Ordering::Relaxed);
@@ -149,8 +150,12 @@ impl Throttle {
 
     /// More goes than may.
     pub fn is_exceeded(&self, now_ms: i64) -> bool {
-        let most = self.bytes_per_second_max.load(Ordering::Relaxed);
+        let most = self.bytes_per_second_max();
         most != UNBOUNDED && self.rate.lock().bytes_per_second(now_ms) > most as f64
+    }
+
+    pub fn bytes_per_second_max(&self) -> i64 {
+        self.bytes_per_second_max.load(Ordering::Relaxed)
     }
 
     pub fn bytes_per_second(&self, now_ms: i64) -> f64 {
@@ -159,7 +164,7 @@ impl Throttle {
 
     /// After how many milliseconds it is worth while to ask again whether it is exceeded, if nothing is counted meanwhile.
     pub fn falls_in_ms(&self, now_ms: i64) -> i64 {
-        let most = self.bytes_per_second_max.load(Ordering::Relaxed);
+        let most = self.bytes_per_second_max();
         self.rate.lock().falls_in_ms(most, now_ms)
     }
 }

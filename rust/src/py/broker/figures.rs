@@ -164,6 +164,10 @@ fn counts_of(shared: &Shared) -> HashMap<&'static str, i64> {
         ("moves", shared.node.moves().count() as i64),
         ("moves_lag_max", shared.node.moves().lag_max()),
         (
+            "moving_bytes_per_second",
+            rate_of(shared.node.moves().throttle()),
+        ),
+        (
             "received_bytes",
             of(counts.received_bytes.load(Ordering::Relaxed)),
         ),

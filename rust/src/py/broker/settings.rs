@@ -14,6 +14,7 @@ use crate::net::admission::rate::Windows;
 use crate::net::replication::ReplicationSettings;
 use crate::net::settings::Settings;
 use crate::replica::follower::FollowerSettings;
+use crate::replica::throttle::THROTTLE_SAMPLES;
 
 /// The settings of a broker's integers and flags, by their keys.
 pub fn settings_of(given: &HashMap<String, i64>, cleaner: CleanerSettings) -> Result<Settings> {
@@ -60,14 +61,7 @@ pub fn settings_of(given: &HashMap<String, i64>, cleaner: CleanerSettings) -> Re
             .get("replica.lag.time.max.ms")
             .copied()
             .unwrap_or(REPLICA_LAG_MS_MAX),
-        throttle_samples: (
-            count_or("replication.quota.window.num", 11),
-            1_000
-                * given
-                    .get("replication.quota.window.size.seconds")
-                    .copied()
-                    .unwrap_or(1),
-        ),
+        throttle_samples: samples_of(given, "replication.quota.window"),
         intervals: Intervals {
             retention_check_ms: setting("log.retention.check.interval.ms")?,
             first_retention_check_ms: setting("log.initial.task.delay.ms")?,
@@ -82,8 +76,20 @@ pub fn settings_of(given: &HashMap<String, i64>, cleaner: CleanerSettings) -> Re
             .get("replica.alter.log.dirs.io.max.bytes.per.second")
             .copied()
             .unwrap_or(i64::MAX),
+        moving_samples: samples_of(given, "alter.log.dirs.replication.quota.window"),
         replication: None,
     })
+}
+
+/// How many samples a rate has, and of how many milliseconds, by the two keys that begin so.
+fn samples_of(given: &HashMap<String, i64>, keys: &str) -> (usize, i64) {
+    let (samples_max, sample_ms) = THROTTLE_SAMPLES;
+    let count = given.get(&format!("{keys}.num")).copied();
+    let seconds = given.get(&format!("{keys}.size.seconds")).copied();
+    (
+        count.map_or(samples_max, |count| usize::try_from(count).unwrap_or(1)),
+        seconds.map_or(sample_ms, |seconds| seconds.saturating_mul(1_000)),
+    )
 }
 
 /// How the partitions of a node that is a broker among others are replicated: by the settings of its integers,
