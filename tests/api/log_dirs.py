@@ -1,7 +1,7 @@
 """Moves of replicas between log directories, as tests ask a broker for them by frames."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from api.raw import Connection
@@ -52,6 +52,12 @@ def home_of(connection: Connection, topic: str) -> Path:
     ((path, is_future, _),) = places(connection, topic)
     assert not is_future
     return Path(path)
+
+
+def other_than(paths: Sequence[Path], home: Path) -> Path:
+    """The one of two."""
+    (other,) = set(paths) - {home}
+    return other
 
 
 def has_moved(connection: Connection, topic: str, home: Path) -> Callable[[], bool]:

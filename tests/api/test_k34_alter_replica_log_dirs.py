@@ -2,15 +2,24 @@
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import kafkalite
 from api.batches import batch
-from api.log_dirs import LIMIT_S, alter, has_moved, home_of, places, set_rate, wait_for
+from api.log_dirs import (
+    LIMIT_S,
+    alter,
+    has_moved,
+    home_of,
+    other_than,
+    places,
+    set_rate,
+    wait_for,
+)
 from api.raw import Connection
 from kafkalite.protocol import codes, messages
 
@@ -32,19 +41,32 @@ def config_of(paths: list[Path]) -> dict[str, str]:
     return {"log.dirs": ",".join(map(str, paths)), "log.segment.delete.delay.ms": "1000"}
 
 
-def other_than(paths: list[Path], home: Path) -> Path:
-    (other,) = set(paths) - {home}
-    return other
+class Placed(NamedTuple):
+    """A topic of one partition, the directory in which that lies, and the other one."""
+
+    topic: str
+    home: Path
+    other: Path
+
+
+def make(connection: Connection, paths: Sequence[Path], topic: str, **config: str) -> Placed:
+    assert connection.create_topic(topic, **config).error_code == 0
+    home = home_of(connection, topic)
+    return Placed(topic, home, other_than(paths, home))
+
+
+def fill(connection: Connection, topic: str) -> None:
+    """Fifty batches, half a megabyte."""
+    for _ in range(50):
+        assert connection.produce(topic, batch([b"x" * 10_000])).error_code == 0
 
 
 def test_a_replica_moves_with_its_records_while_clients_go_on(
     broker: kafkalite.Broker, paths: list[Path]
 ) -> None:
     with Connection(broker.bootstrap_servers) as connection:
-        topic = f"moved-{next(_numbers)}"
-        assert connection.create_topic(topic, **{"segment.bytes": "1048576"}).error_code == 0
-        home = home_of(connection, topic)
-        other = other_than(paths, home)
+        name, config = f"moved-{next(_numbers)}", {"segment.bytes": "1048576"}
+        topic, home, other = make(connection, paths, name, **config)
         sent = [batch([f"{number}".encode() * 300]) for number in range(2_000)]
         for each in sent[:1_000]:
             assert connection.produce(topic, each).error_code == 0
@@ -70,11 +92,9 @@ def test_what_cannot_be_moved_is_refused_as_kafka_refuses_it(
     broker: kafkalite.Broker, paths: list[Path]
 ) -> None:
     with Connection(broker.bootstrap_servers) as connection:
-        topic = f"refused-{next(_numbers)}"
-        assert connection.create_topic(topic).error_code == 0
+        topic, home, _ = make(connection, paths, f"refused-{next(_numbers)}")
         long = "l" * 230
         assert connection.create_topic(long).error_code == 0
-        home = home_of(connection, topic)
         assert alter(connection, home, (topic, 0)) == [0]
         assert alter(connection, "/no/such/directory", (topic, 0)) == [57]
         assert (
@@ -89,12 +109,8 @@ def test_a_move_is_slowed_down_shown_and_given_up(
     broker: kafkalite.Broker, paths: list[Path]
 ) -> None:
     with Connection(broker.bootstrap_servers) as connection:
-        topic = f"slow-{next(_numbers)}"
-        assert connection.create_topic(topic).error_code == 0
-        home = home_of(connection, topic)
-        other = other_than(paths, home)
-        for _ in range(50):
-            assert connection.produce(topic, batch([b"x" * 10_000])).error_code == 0
+        topic, home, other = make(connection, paths, f"slow-{next(_numbers)}")
+        fill(connection, topic)
         set_rate(connection, "1000")
         try:
             assert alter(connection, other, (topic, 0)) == [0]
@@ -122,14 +138,12 @@ def test_a_move_is_slowed_down_shown_and_given_up(
 def test_a_parked_fetch_sees_what_comes_after_the_move(
     broker: kafkalite.Broker, paths: list[Path]
 ) -> None:
-    topic = f"parked-{next(_numbers)}"
     with (
         Connection(broker.bootstrap_servers) as connection,
         Connection(broker.bootstrap_servers) as reader,
     ):
-        assert connection.create_topic(topic).error_code == 0
+        topic, _, other = make(connection, paths, f"parked-{next(_numbers)}")
         assert connection.produce(topic, batch([b"before"])).error_code == 0
-        other = other_than(paths, home_of(connection, topic))
         found: list[Any] = []
 
         def read() -> None:
@@ -146,16 +160,12 @@ def test_a_parked_fetch_sees_what_comes_after_the_move(
 
 def test_a_move_that_a_stop_cuts_off_goes_on(tmp_path: Path) -> None:
     directories = [tmp_path / "one", tmp_path / "two"]
-    topic = "cut-off"
     with (
         kafkalite.Broker(config=config_of(directories)) as broker,
         Connection(broker.bootstrap_servers) as connection,
     ):
-        assert connection.create_topic(topic).error_code == 0
-        home = home_of(connection, topic)
-        other = other_than(directories, home)
-        for _ in range(50):
-            assert connection.produce(topic, batch([b"x" * 10_000])).error_code == 0
+        topic, _, other = make(connection, directories, "cut-off")
+        fill(connection, topic)
         set_rate(connection, "1000")
         assert alter(connection, other, (topic, 0)) == [0]
         wait_for(lambda: bool(list(other.glob(f"{topic}-0.*-future"))))

@@ -5,31 +5,16 @@ and no election is an unclean one.
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import Producer
 
 from cluster.brokers import Cluster, Kind, Member
 from kafkalite.metadata import reading
+from replication.records import produce
 from replication.test_transactions import committed_values
 
 pytestmark = pytest.mark.oracle
 
 TOPIC = "all-at-once"
 PARTITIONS, ROUNDS = 6, 3
-
-
-def produce(servers: str, values: list[str]) -> None:
-    """Returns once all are acknowledged by all in-sync replicas."""
-    refused: list[object] = []
-    producer = Producer({"bootstrap.servers": servers, "acks": "all"})
-    for number, value in enumerate(values):
-        producer.produce(
-            TOPIC,
-            value,
-            partition=number % PARTITIONS,
-            on_delivery=lambda error, _: refused.append(error) if error else None,
-        )
-    assert producer.flush(60) == 0
-    assert refused == []
 
 
 @pytest.mark.timeout(600)
@@ -42,7 +27,7 @@ def test_a_kill_of_all_brokers_needs_no_unclean_election(cluster: Cluster) -> No
     values: list[str] = []
     for number in range(ROUNDS):
         new = [f"{number}-{each}" for each in range(120)]
-        produce(cluster.servers, new)
+        produce(cluster.servers, TOPIC, new, partitions=PARTITIONS)
         values += new
         for each in members:
             each.kill()

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from cluster import nemesis
 from cluster.brokers import BACK_S, Cluster, Kind, Member, new_cluster
@@ -21,6 +20,7 @@ from faults.verify import Outcome
 from faults.workload import PARTITIONS, Recorder
 from oracle.tools import KafkaTools
 from replication.nodes import wait_until
+from replication.records import produce
 from replication.test_transactions import committed_values
 
 pytestmark = [pytest.mark.oracle, pytest.mark.timeout(1800)]
@@ -94,19 +94,19 @@ def test_what_only_an_old_leader_had_is_cut_off_when_it_follows(
         admin.create_topic(topic, assignments=[[old.id, *others]])
     cluster.wait_for_isr(topic)
     assert cluster.leader(topic) is old
-    produce(cluster, topic, "kept", "all")
+    produce(cluster.servers, topic, records("kept"))
     with old.link(Mode.RESET, cluster.members.values()):
-        produce(cluster, topic, "lost", "1")
+        produce(cluster.servers, topic, records("lost"), acks="1")
         old.kill()
     assert b"lost-0" in contents(old, topic)
     wait_until(lambda: cluster.leader(topic) is not old, BACK_S)
-    produce(cluster, topic, "later", "all")
+    produce(cluster.servers, topic, records("later"))
     old.start()
     cluster.wait_until_unfenced()
     assert check_replicas(cluster, topic) == 2 * COUNT
     assert b"lost-0" not in contents(old, topic)
     found = committed_values(cluster.servers, topic, 2 * COUNT)
-    assert found == [f"{word}-{each}" for word in ("kept", "later") for each in range(COUNT)]
+    assert found == [*records("kept"), *records("later")]
     with cluster.admin() as admin:
         admin.delete_topics(topic)
 
@@ -114,19 +114,8 @@ def test_what_only_an_old_leader_had_is_cut_off_when_it_follows(
 COUNT = 100
 
 
-def produce(cluster: Cluster, topic: str, word: str, acks: str) -> None:
-    """Returns once so many records have been acknowledged."""
-    refused: list[object] = []
-    producer = Producer({"bootstrap.servers": cluster.servers, "acks": acks, "linger.ms": 5})
-    for number in range(COUNT):
-        producer.produce(
-            topic,
-            f"{word}-{number}",
-            partition=0,
-            on_delivery=lambda error, _: refused.append(error) if error else None,
-        )
-    assert producer.flush(BACK_S) == 0
-    assert refused == []
+def records(word: str) -> list[str]:
+    return [f"{word}-{each}" for each in range(COUNT)]
 
 
 def contents(member: Member, topic: str) -> bytes:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Producer
 
 from kafkalite.client import BROKER, TOPIC
 from kafkalite.client.cluster_admin import ClusterAdmin
@@ -19,6 +18,7 @@ from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from ports import free_ports
 from replication.nodes import Node, new_kafka, wait_until
+from replication.records import produce
 
 pytestmark = pytest.mark.oracle
 
@@ -45,11 +45,8 @@ class Pair(NamedTuple):
         """Makes a topic of one replica, with records of `SIZE` bytes."""
         self.admin.create_topic(topic, assignments=[[leader]])
         wait_until(lambda: self.leaders(topic) == [leader])
-        producer = Producer({"bootstrap.servers": self.node.address, "linger.ms": 20})
-        for number in range(SIZE // 10_000):
-            producer.produce(topic, number.to_bytes(4, "big") * 2_500)
-            producer.poll(0)
-        assert producer.flush(60) == 0
+        values = (number.to_bytes(4, "big") * 2_500 for number in range(SIZE // 10_000))
+        produce(self.node.address, topic, values)
 
     def leaders(self, topic: str) -> list[int]:
         try:

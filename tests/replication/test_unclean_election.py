@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from kafkalite.client.cluster_admin import UNCLEAN, ClusterAdmin
 from kafkalite.client.descriptions import PartitionDescription
@@ -15,6 +15,7 @@ from kafkalite.metadata.reading import read
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from replication.nodes import Node, new_kafka, wait_until
+from replication.records import produce
 
 pytestmark = pytest.mark.oracle
 
@@ -37,13 +38,6 @@ def recovery_state(controller: KafkaBroker, topic: str) -> int:
     """That of the partition in the controller's log."""
     image = read(controller.log_dirs[0]).image
     return image.topics[topic].partitions[0].recovery_state
-
-
-def produce(servers: str, topic: str, values: list[bytes]) -> None:
-    producer = Producer({"bootstrap.servers": servers, "message.timeout.ms": 60_000})
-    for value in values:
-        producer.produce(topic, value)
-    assert producer.flush(60) == 0
 
 
 def consume(servers: str, topic: str, count: int) -> list[bytes]:
