@@ -2,21 +2,25 @@
 own tools, and from a broker of the one kind to one of the other in the middle of a move."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from api.log_dirs import alter, has_moved, home_of, places, set_rate
+from api.log_dirs import RATE, alter, has_moved, home_of, other_than, places, set_rate
 from api.raw import Connection
 from cluster.replicas import difference
+from kafkalite.client import BROKER
+from kafkalite.client.cluster_admin import ClusterAdmin
 from kafkalite.metadata import reading
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from replication.nodes import Node, new_kafka, wait_until
+from replication.records import produce
 from replication.test_join import directory_id
 
 ISR_S = 120
@@ -53,27 +57,10 @@ class Pair:
 
     def produce(self, topic: str, count: int) -> None:
         """With acks=all."""
-        producer = Producer(
-            {
-                "bootstrap.servers": self.kafka.bootstrap_servers,
-                "acks": "all",
-                "message.timeout.ms": 90_000,
-            }
-        )
-        failed = []
-        for each in range(count):
-            producer.produce(
-                topic,
-                b"%d" % each * 100,
-                partition=0,
-                on_delivery=lambda error, _: failed.append(error) if error else None,
-            )
-        assert producer.flush(120) == 0
-        assert not failed, failed
+        produce(self.kafka.bootstrap_servers, topic, (b"%d" % each * 100 for each in range(count)))
 
     def other_than(self, home: Path) -> Path:
-        (other,) = set(self.paths) - {home}
-        return other
+        return other_than(self.paths, home)
 
     def wait_for_move(self, topic: str, to: Path) -> None:
         def is_there() -> bool:
@@ -150,6 +137,65 @@ def test_kafkas_tools_move_a_replica_and_see_it_through(
     shown = kafka_tools.run_tool("org.apache.kafka.tools.LogDirsCommand", asked).stdout
     described = json.loads(shown.splitlines()[-1])["brokers"][0]["logDirs"]
     assert {each["logDir"] for each in described if each["partitions"]} == {str(there)}
+
+
+def test_kafkalites_tool_says_of_moves_what_kafkas_does(
+    pair: Pair, kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    """Both begin a move, slow it down, say how far it is, give it up and end its throttle."""
+    home = pair.make("by-tools", OWN, KAFKA)
+    there = pair.other_than(home)
+    pair.produce("by-tools", 2_000)
+    plan = tmp_path / "plan.json"
+    part = {"topic": "by-tools", "partition": 0, "replicas": [OWN, KAFKA]}
+    part["log_dirs"] = [str(there), "any"]
+    plan.write_text(json.dumps({"version": 1, "partitions": [part]}))
+    at = ("--bootstrap-server", pair.node.address)
+    file = ("--reassignment-json-file", str(plan))
+    rate = "--replica-alter-log-dirs-throttle"
+
+    def ours(*words: str) -> str:
+        command = [sys.executable, "-m", "kafkalite", "reassign", *words, *file, *at]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    def theirs(action: str, *words: str) -> str:
+        tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+        done = kafka_tools.run_tool(tool, [*at, *file, f"--{action}", *words])
+        assert done.exit == 0, done
+        return done.stdout
+
+    def throttles() -> list[str]:
+        with ClusterAdmin(pair.node.address) as admin:
+            configs = admin.describe_configs(BROKER, str(OWN))
+        return [e.value for e in configs if e.name == RATE and e.source == "DYNAMIC_BROKER_CONFIG"]
+
+    def same(action: str) -> str:
+        told = theirs(action, "--preserve-throttles").split()
+        assert ours(action, "--preserve-throttles").split() == told
+        return " ".join(told)
+
+    for begin, end in ((ours, theirs), (theirs, ours)):
+        begun = begin("execute", rate, "1000")
+        assert "The replica-alter-dir throttle limit was set to 1000 B/s" in begun
+        assert f"started moving log directory to {there} for replica by-tools-0" in begun
+        assert throttles() == ["1000"]
+        assert "Reassignment of replica by-tools-0-13 is still in progress." in same("verify")
+        given_up = end("cancel")
+        assert f"started moving log directory to {home} for replica by-tools-0" in given_up
+        assert "None of the specified partition moves are active." in same("cancel")
+        assert "is not being moved from log dir" in same("verify")
+        assert throttles() == []
+    for begin, end, to in ((ours, theirs, there), (theirs, ours, home)):
+        part["log_dirs"] = [str(to), "any"]
+        plan.write_text(json.dumps({"version": 1, "partitions": [part]}))
+        begin("execute", rate, "50000000")
+        pair.wait_for_move("by-tools", to)
+        assert "replica by-tools-0-13 completed successfully" in same("verify")
+        assert throttles() == ["50000000"]
+        assert "completed successfully" in end("verify")
+        assert throttles() == []
 
 
 def test_a_move_that_was_given_up_has_the_metadata_say_so(
