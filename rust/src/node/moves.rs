@@ -240,6 +240,13 @@ impl Move {
     }
 }
 
+/// The error is one of the directory's, and would come again: nothing else may write there and find that out, and the move
+/// would never end. Kafka takes a directory out of use at any error of a file.
+fn is_broken(directory: &LogDirectory, error: &Error) -> bool {
+    let is_its = matches!(error, Error::Io { path, .. } if path.starts_with(directory.path()));
+    is_its && !error.lacks_space() && !error.lacks_descriptors()
+}
+
 impl Node {
     /// The moves of this node's replicas.
     pub fn moves(&self) -> &Moves {
@@ -512,6 +519,9 @@ impl Node {
                 Step::Later(Duration::ZERO)
             }
             Err(error) => {
+                if is_broken(&moving.to, &error) {
+                    moving.to.health().fail(&error);
+                }
                 let sentence = error.to_string();
                 if sentence != work.failure {
                     self.moves

@@ -147,6 +147,28 @@ fn a_move_whose_target_fails_ends_and_the_replica_stays() {
     assert!(bytes_of(&again.log) == bytes);
 }
 
+/// It was tried again for ever: nothing else was written there.
+#[test]
+fn a_target_that_cannot_be_written_is_out_of_use_and_one_that_is_full_is_waited_for() {
+    for failure in [Failure::Io, Failure::NoSpace] {
+        let world = World::filled();
+        world.storage.inject(Fault {
+            path_part: "-future/leader-epoch-checkpoint".to_owned(),
+            ..Fault::at_call(1, failure).lasting()
+        });
+        world.move_to(TWO).unwrap();
+        wait_until(|| world.storage.has_struck());
+        if failure == Failure::Io {
+            world.wait_for_end();
+            assert!(world.directory(1).health().is_offline());
+        } else {
+            world.storage.heal();
+            assert_eq!(world.told(), world.ids[1]);
+        }
+        assert!(!world.replica().is_offline());
+    }
+}
+
 #[test]
 fn a_replica_whose_directory_fails_in_the_middle_of_its_move_is_offline() {
     let world = World::about_to_move();
