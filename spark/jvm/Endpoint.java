@@ -17,6 +17,8 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.ReadableByteChannel;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
@@ -62,29 +64,39 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   private static final int SECRET_BYTES = 32;
 
   private final SocketChannel channel;
+  private final Selector selector;
   private final String address;
 
   /** What each request must have, since other users of this machine reach the port; null of a broker. */
   private final String secret;
 
+  /** How long nothing may come; 0 if the other side says itself that it waits for too long. */
+  private final long silenceMsMax;
+
   /** Whether the bytes that come next are those of a message whose length has just been read. */
   private boolean afterLength;
 
-  private Endpoint(String address, String secret) throws IOException {
+  private Endpoint(String address, String secret, long silenceMsMax) throws IOException {
     this.address = address;
     this.secret = secret;
+    this.silenceMsMax = silenceMsMax;
     channel = SocketChannel.open();
+    Selector opened = null;
     try {
+      opened = Selector.open();
       int colon = address.lastIndexOf(':');
       String host = address.substring(0, colon);
       int port = Integer.parseInt(address.substring(colon + 1));
       channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
       channel.socket().connect(new InetSocketAddress(host, port), CONNECT_MS_MAX);
+      channel.configureBlocking(false).register(opened, 0);
+      selector = opened;
     } catch (ClosedByInterruptException stopped) {
       // As it is, since Spark tells by it a query that was stopped from one that has failed.
+      close(channel, opened);
       throw stopped;
     } catch (IOException | RuntimeException error) {
-      channel.close();
+      close(channel, opened);
       throw new IOException("the Arrow endpoint " + address + " does not answer: " + reason(error));
     }
   }
@@ -119,9 +131,12 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
     }
   }
 
-  /** A connection to the endpoint at this address. */
-  static Endpoint at(String address) throws IOException {
-    return new Endpoint(address, null);
+  /**
+   * A connection to a broker's endpoint at this address, which fails if nothing comes for so long: a
+   * broker that hangs would hold its task, and the query, for ever.
+   */
+  static Endpoint at(String address, long silenceMsMax) throws IOException {
+    return new Endpoint(address, null, silenceMsMax);
   }
 
   /** A connection to this JVM's child, which is started if there is none. */
@@ -145,7 +160,30 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
     ByteBuffer frame = ByteBuffer.allocate(Integer.BYTES + bytes.length);
     frame.putInt(bytes.length).put(bytes).flip();
     while (frame.hasRemaining()) {
-      channel.write(frame);
+      if (channel.write(frame) == 0) {
+        await(SelectionKey.OP_WRITE);
+      }
+    }
+  }
+
+  /** Like a blocking read of the channel, but for the limit. */
+  private int receive(ByteBuffer into) throws IOException {
+    int read = channel.read(into);
+    while (read == 0 && into.hasRemaining()) {
+      await(SelectionKey.OP_READ);
+      read = channel.read(into);
+    }
+    return read;
+  }
+
+  /** Waits until the channel is ready, or throws. A thread that is interrupted does not wait. */
+  private void await(int operation) throws IOException {
+    channel.keyFor(selector).interestOps(operation);
+    int ready = selector.select(silenceMsMax);
+    selector.selectedKeys().clear();
+    if (ready == 0 && silenceMsMax > 0 && !Thread.currentThread().isInterrupted()) {
+      throw new IOException("the Arrow endpoint " + address + " gave nothing for " + silenceMsMax
+          + " ms (kafkaConsumer.pollTimeoutMs)");
     }
   }
 
@@ -170,7 +208,7 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   private ByteBuffer take(int length) throws IOException {
     ByteBuffer bytes = ByteBuffer.allocate(length);
     while (bytes.hasRemaining()) {
-      if (channel.read(bytes) < 0) {
+      if (receive(bytes) < 0) {
         throw new EOFException("the Arrow endpoint " + address + " ended in mid-answer");
       }
     }
@@ -185,7 +223,7 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
    */
   @Override
   public int read(ByteBuffer into) throws IOException {
-    int read = channel.read(into);
+    int read = receive(into);
     if (read < 0) {
       if (afterLength && into.position() > 0 && into.remaining() == 1) {
         throw new IOException(text(into.duplicate().flip()));
@@ -205,7 +243,12 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
 
   @Override
   public void close() throws IOException {
-    channel.close();
+    close(channel, selector);
+  }
+
+  /** The selector as well: a channel keeps its descriptor until that has let go of it. */
+  private static void close(SocketChannel channel, Selector selector) throws IOException {
+    try (SocketChannel last = channel; Selector first = selector) {}
   }
 
   private static String text(ByteBuffer bytes) {
@@ -221,7 +264,7 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
     private static Child current;
 
     Endpoint connected() throws IOException {
-      return new Endpoint(listens, secret);
+      return new Endpoint(listens, secret, 0);
     }
 
     static synchronized Child running() throws IOException {

@@ -65,7 +65,8 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
   private void open(String sentSchema) throws IOException {
     ObjectNode request = (ObjectNode) Endpoint.JSON.readTree(range.read());
     if (range.endpoint() != null && KafkaliteScan.thisHost().equals(range.host())) {
-      endpoint = Endpoint.at(range.endpoint());
+      long silenceMsMax = request.path("client").path("poll.timeout.ms").asLong();
+      endpoint = Endpoint.at(range.endpoint(), silenceMsMax);
       request.remove(List.of("bootstrap.servers", "client")); // a broker reads its own logs only
     } else {
       endpoint = Endpoint.ofChild();

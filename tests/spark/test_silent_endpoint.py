@@ -1,0 +1,121 @@
+"""A broker that hangs while a task of the columnar engine reads from its Arrow endpoint: the task
+waited for ever, and with it the query, where the Python Data Source gives up."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from kafkalite import Broker
+from oracle.tools import Record
+from spark.reading import read
+from spark.records import create, send
+from spark.session import build_session
+
+RECORDS, VALUE_BYTES = 800, 100_000
+"""More than what sockets hold."""
+SILENCE_MS = 2_000
+SAID = f"gave nothing for {SILENCE_MS} ms (kafkaConsumer.pollTimeoutMs)"
+ATTEMPTS_MAX = 100
+SLOW = "reflect('java.util.concurrent.locks.LockSupport', 'parkNanos', 10000000L)"
+"""Of each row, so that a query is under way for some seconds at least."""
+END_S = 300
+
+
+@pytest.fixture(scope="module")
+def listening() -> Iterator[Broker]:
+    config = {"kafkalite.arrow.listener": "127.0.0.1:0"}
+    with Broker(config=config) as broker:
+        create(broker.bootstrap_servers, "slow", 1)
+        value = b"x" * VALUE_BYTES
+        send(broker.bootstrap_servers, [Record("slow", value, partition=0)] * RECORDS, "lz4")
+        yield broker
+
+
+def slowly(spark: SparkSession, servers: str) -> DataFrame:
+    options = {
+        "subscribe": "slow",
+        "batch.rows": "10",
+        "kafkaConsumer.pollTimeoutMs": str(SILENCE_MS),
+    }
+    return read(spark, "jvm", servers, options).selectExpr("length(value)", SLOW)
+
+
+@contextmanager
+def stopped(broker: Broker) -> Iterator[None]:
+    """The process as if it hung."""
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+
+
+def await_reading(spark: SparkSession) -> None:
+    """Until a task has begun to read."""
+    deadline = time.monotonic() + END_S
+    allocator = spark._jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
+    while not any("offsets" in each.getName() for each in allocator.getChildAllocators()):
+        assert time.monotonic() < deadline, "nothing is read"
+
+
+def test_a_task_fails_in_a_sentence_when_its_broker_hangs(
+    spark: SparkSession, listening: Broker
+) -> None:
+    failures: list[Exception] = []
+
+    def collect() -> None:
+        try:
+            slowly(spark, listening.bootstrap_servers).collect()
+        except Exception as error:  # noqa: BLE001 - judged below
+            failures.append(error)
+
+    query = threading.Thread(target=collect)
+    query.start()
+    await_reading(spark)
+    with stopped(listening):
+        began = time.monotonic()
+        query.join(END_S)
+        assert not query.is_alive(), "it waits for ever"
+        assert time.monotonic() - began > SILENCE_MS / 1000
+    (failure,) = failures
+    assert "slow-0: the Arrow endpoint 127.0.0.1:" in str(failure)
+    assert SAID in str(failure)
+
+
+def main(servers: str, folder: str) -> None:
+    """A query of the test below, in a session whose tasks are tried again."""
+    spark = build_session(Path(folder), **{"spark.master": f"local[2,{ATTEMPTS_MAX}]"})
+    began = threading.Thread(target=lambda: (await_reading(spark), print("reads", flush=True)))
+    began.start()
+    print(len(slowly(spark, servers).collect()), flush=True)
+    spark.stop()
+
+
+@pytest.mark.long
+def test_a_query_goes_on_when_its_broker_does(listening: Broker, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", __name__, listening.bootstrap_servers, tmp_path]
+    tests = Path(__file__).parents[1]
+    environment = os.environ | {"PYTHONPATH": str(tests)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as query:
+        assert query.stdout is not None
+        assert query.stdout.readline() == "reads\n"
+        with stopped(listening):
+            deadline = time.monotonic() + END_S
+            while SAID not in (tmp_path / "spark.log").read_text():
+                assert time.monotonic() < deadline, "no task has failed"
+                time.sleep(0.1)  # between two polls of the log
+        assert query.stdout.readline() == f"{RECORDS}\n"
+    assert query.returncode == 0
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
