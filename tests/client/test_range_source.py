@@ -365,7 +365,11 @@ def test_lost_records_are_skipped_and_told_if_that_is_wanted() -> None:
     losses: list[str] = []
     found, _ = read(deleted_below_fifty, (7, 60), losses=losses)
     assert found == list(range(50, 60))
-    assert losses == ["offset 7 is outside the log of orders-0, which starts at 50"]
+    told = "offset 7 is outside the log of orders-0, which starts at 50 (offsets gone: {})"
+    assert losses == [told.format(43)]
+    found, _ = read(deleted_below_fifty, (7, 9), (7, 60), losses=losses)
+    assert found == list(range(50, 60))
+    assert losses[1:] == [told.format(2), told.format(43)]
 
 
 def test_a_batch_that_does_not_fit_is_named() -> None:
@@ -415,6 +419,40 @@ def test_an_answer_with_more_than_it_says_is_refused() -> None:
     settings = SETTINGS._replace(poll_timeout_ms=50)
     with pytest.raises(ConnectionFailedError, match="does not answer as a Kafka broker does"):
         read(handler, (0, 2), settings=settings)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(16, id="length of the name"),
+        pytest.param(50, id="number of aborted transactions"),
+        pytest.param(54, id="length of the records"),
+    ],
+)
+def test_nothing_is_received_for_a_size_that_is_not_in_the_answer(
+    monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    """The list of aborted transactions was received, gigabytes of it, before its size was known
+    to be wrong."""
+    received: list[int] = []
+    inner = Connection.receive_exactly
+
+    def receive(self: Connection, size: int) -> bytes:
+        received.append(size)
+        return inner(self, size)
+
+    def handler(name: str, request: Request) -> Any:
+        if name != "Fetch":
+            return ...
+        whole = bytearray(frame(request, fetched(batch(0, 2))))
+        whole[place : place + 2] = b"\x7f\xff"
+        return bytes(whole)
+
+    monkeypatch.setattr(Connection, "receive_exactly", receive)
+    settings = SETTINGS._replace(poll_timeout_ms=50)
+    with pytest.raises(ConnectionFailedError, match="does not answer as a Kafka broker does"):
+        read(handler, (0, 2), settings=settings, versions={"Fetch": (4, 4)})
+    assert max(received) < 1_000
 
 
 def test_settings_go_to_an_arrow_endpoint_and_come_out_as_they_were() -> None:

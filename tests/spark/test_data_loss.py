@@ -89,7 +89,7 @@ def test_lost_records_are_skipped_with_a_warning(
         line = warned(spark, topic)
         assert " WARN " in line and "data may have been lost: " in line
         assert f"{topic}-0" in line and "offset 0 is " in line
-        assert line.endswith(f"starts at {GONE}")
+        assert line.endswith(f"starts at {GONE} (offsets gone: {GONE})")
 
 
 def test_a_query_that_stops_early_warns_too(

@@ -149,7 +149,7 @@ def test_a_batch_is_cut_to_the_log_and_says_so() -> None:
     ranges, losses = batch_ranges(*asked, Cut())
     assert ranges == [Range("t", 0, 10, 50)]
     assert losses == [
-        "t-0: offset 2 is no longer there, the log starts at 10",
+        "t-0: offset 2 is no longer there, the log starts at 10 (offsets gone: 8)",
         "t-0: offset 90 is not there yet, the log ends at 50",
     ]
 
@@ -162,6 +162,6 @@ def test_what_filters_leave_out_is_no_loss() -> None:
         assert batch_ranges(*asked, nothing) == ([], [])
     _, losses = batch_ranges(*asked, Cut(start=9, stop=51))
     assert losses == [
-        "t-0: offset 9 is no longer there, the log starts at 10",
+        "t-0: offset 9 is no longer there, the log starts at 10 (offsets gone: 1)",
         "t-0: offset 51 is not there yet, the log ends at 50",
     ]

@@ -115,6 +115,32 @@ class _Answer(NamedTuple):
     throttle_ms: int
 
 
+class _Body:
+    """The body of an answer, received piece by piece: what says that it is larger than the frame
+    is no answer of a broker's, and nothing is received for it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._left = connection.receive_head()
+
+    def take(self, size: int, *, is_last: bool = False) -> bytes:
+        """The next bytes. Raises `ConnectionFailedError`, after the last also where more follow."""
+        if not 0 <= size <= self._left or (is_last and size < self._left):
+            self._connection.close()
+            peer = self._connection.peer
+            raise ConnectionFailedError(f"{peer} does not answer as a Kafka broker does")
+        self._left -= size
+        return self._connection.receive_exactly(size)
+
+    def unpack(self, layout: str) -> tuple[Any, ...]:
+        """The next fields."""
+        return struct.unpack(layout, self.take(struct.calcsize(layout)))
+
+    def skip(self) -> None:
+        """Takes what is left."""
+        self.take(self._left)
+
+
 class RangeSource(Closing):
     """Fetches for one stream, one range after the other. One thread at a time."""
 
@@ -251,34 +277,23 @@ class RangeSource(Closing):
         return min(wanted, self._settings.partition_bytes_max)
 
     def _receive(self, connection: Connection) -> _Answer:
+        body = _Body(connection)
         version = connection.version_for("Fetch", FETCH_VERSION_MAX)
-        left = connection.receive_head()
-        (throttle_ms,) = struct.unpack(">i", connection.receive_exactly(4))
-        left -= 4
+        (throttle_ms,) = body.unpack(">i")
         if version >= 7:
-            error_code, _ = struct.unpack(">hi", connection.receive_exactly(6))
-            left -= 6
+            error_code, _ = body.unpack(">hi")
             check(error_code, f"Fetch from {connection.peer}")
-        (topics_count,) = struct.unpack(">i", connection.receive_exactly(4))
-        left -= 4
+        (topics_count,) = body.unpack(">i")
         if topics_count == 0:
-            connection.receive_exactly(left)
+            body.skip()
             return _Answer(NONE, -1, [], None, throttle_ms)
-        (name_size,) = struct.unpack(">h", connection.receive_exactly(2))
-        fixed = struct.Struct(">iihqq" + ("q" if version >= 5 else "") + "i")
-        bytes_fixed = connection.receive_exactly(name_size + fixed.size)
-        fields = fixed.unpack_from(bytes_fixed, name_size)
+        (name_size,) = body.unpack(">h")
+        body.take(name_size)
+        fields = body.unpack(">iihqq" + ("q" if version >= 5 else "") + "i")
         error_code, high_watermark, last_stable_offset = fields[2:5]
-        aborted_count = max(fields[-1], 0)
-        rest = 16 * aborted_count + (4 if version >= 11 else 0) + 4
-        bytes_rest = connection.receive_exactly(rest)
-        aborted = list(struct.iter_unpack(">qq", bytes_rest[: 16 * aborted_count]))
-        (records_size,) = struct.unpack_from(">i", bytes_rest, rest - 4)
-        left -= 2 + len(bytes_fixed) + rest + max(records_size, 0)
-        if left:
-            connection.close()
-            raise ConnectionFailedError(f"{connection.peer} does not answer as a Kafka broker does")
-        records = connection.receive_exactly(max(records_size, 0))
+        aborted = list(struct.iter_unpack(">qq", body.take(16 * max(fields[-1], 0))))
+        *_, records_size = body.unpack(">ii" if version >= 11 else ">i")
+        records = body.take(max(records_size, 0), is_last=True)
         is_committed = self._settings.isolation == "read_committed"
         end = last_stable_offset if is_committed else high_watermark
         return _Answer(error_code, end, aborted, records, throttle_ms)
@@ -342,13 +357,15 @@ class RangeSource(Closing):
 
     def _skip_lost(self) -> None:
         first = self._listed(EARLIEST)
+        resumes_at = min(first, self._stop) if first > self._position else self._stop
         sentence = (
-            f"offset {self._position} is outside the log of {self._name}, which starts at {first}"
+            f"offset {self._position} is outside the log of {self._name}, which starts at {first} "
+            f"(offsets gone: {resumes_at - self._position})"
         )
         if self._on_loss is None:
             raise OffsetOutOfRangeError(sentence)
         self._on_loss(sentence)
-        self._position = first if first > self._position else self._stop
+        self._position = resumes_at
 
     def _pause_or_raise(self, error: ClientError) -> None:
         """Tries again after an error that may pass, until nothing has come for too long."""

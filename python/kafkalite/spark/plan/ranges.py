@@ -305,8 +305,11 @@ def within(each: Range, lowest: int, highest: int) -> tuple[Range, list[str]]:
     for each end that is not in it."""
     name, losses = name_of((each.topic, each.partition)), []
     if each.start < lowest:
-        gone = f"offset {each.start} is no longer there, the log starts at {lowest}"
-        losses.append(f"{name}: {gone}")
+        gone = min(each.stop, lowest) - each.start
+        losses.append(
+            f"{name}: offset {each.start} is no longer there, the log starts at {lowest} "
+            f"(offsets gone: {gone})"
+        )
     if each.stop > highest:
         losses.append(f"{name}: offset {each.stop} is not there yet, the log ends at {highest}")
     start, stop = (min(max(at, lowest), highest) for at in (each.start, each.stop))

@@ -131,12 +131,14 @@ impl ReadRequest {
     ) -> Result<(i64, i64)> {
         let (name, start) = (self.name(), self.start.unwrap_or(log_start));
         if !self.fail_on_data_loss {
+            let stop = self.stop.unwrap_or(visible_end);
             if start < log_start {
+                let gone = log_start.min(stop).saturating_sub(start);
                 losses.tell(format!(
-                    "{name}: offset {start} is no longer there, the log starts at {log_start}"
+                    "{name}: offset {start} is no longer there, the log starts at {log_start} \
+                     (offsets gone: {gone})"
                 ));
             }
-            let stop = self.stop.unwrap_or(visible_end);
             if stop > visible_end {
                 losses.tell(format!(
                     "{name}: offset {stop} is not there, the {what} is {visible_end}"
@@ -499,7 +501,8 @@ mod tests {
         let behind = "stop=21 is out of range: the high watermark of t-0 is 20".to_owned();
         assert_eq!(request(None, Some(21), false), (Err(behind), none()));
 
-        let gone = "t-0: offset 9 is no longer there, the log starts at 10".to_owned();
+        let gone =
+            "t-0: offset 9 is no longer there, the log starts at 10 (offsets gone: 1)".to_owned();
         let missing = |stop| format!("t-0: offset {stop} is not there, the high watermark is 20");
         let told = (Ok((10, 20)), vec![gone, missing(21)]);
         assert_eq!(request(Some(9), Some(21), true), told);
