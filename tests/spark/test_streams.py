@@ -222,6 +222,28 @@ def test_a_topic_that_was_made_anew_fails_a_query_or_is_read_from_its_beginning(
     assert [[bytes(row[1]) for row in batch] for batch in found.batches] == [[b"f"]]
 
 
+@pytest.mark.parametrize("source", [CONNECTOR, "python", "jvm"])
+def test_a_topic_of_a_pattern_that_is_deleted_fails_a_query_or_is_left_out(
+    spark: SparkSession, broker: Broker, source: str, tmp_path: Path
+) -> None:
+    stays, goes = f"of-{source}-stays", f"of-{source}-goes"
+    servers = broker.bootstrap_servers
+    options = {"subscribePattern": f"^of-{source}-", "startingOffsets": "earliest"}
+    for topic in (stays, goes):
+        create(servers, topic)
+        send(servers, texts(topic, 0, "a"))
+    stream_what_is_there(spark, source, servers, options, tmp_path)
+    with Admin(servers) as admin:
+        admin.delete_topics([goes])
+    send(servers, texts(stays, 0, "b"))
+    with pytest.raises(StreamingQueryException, match=rf"{goes}-0\b.* (is gone|been deleted)"):
+        stream_what_is_there(spark, source, servers, options, tmp_path)
+    lenient = {**options, "failOnDataLoss": "false"}
+    found = stream_what_is_there(spark, source, servers, lenient, tmp_path)
+    assert [[bytes(row[1]) for row in batch] for batch in found.batches] == [[b"b"]]
+    assert found.ends[-1] == {stays: {"0": 2}}
+
+
 def test_a_schema_that_changes_in_mid_stream_loses_nothing(
     spark: SparkSession, broker: Broker, engine: str, tmp_path: Path
 ) -> None:

@@ -245,6 +245,41 @@ def test_a_micro_batch_with_a_topic_that_is_gone_by_now_fails_or_goes_on_without
         admin.delete_topics([stays])
 
 
+@pytest.mark.parametrize("after", ["list_topics", "partitions"])
+def test_a_topic_of_a_pattern_may_go_while_the_ends_are_asked_for(
+    broker: kafkalite.Broker, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    """A stream with failOnDataLoss=false failed over it, if the topic was deleted just then."""
+    stays, goes = "stays-here", "goes-there"
+    with Admin(broker.bootstrap_servers) as admin:
+        for topic in (stays, goes):
+            admin.create_topic(topic, partitions=1)
+        asked = Admin if after == "list_topics" else plan_logs.WireLog
+        inner = getattr(asked, after)
+        calls = 0
+
+        def ask(*arguments: Any, **more: Any) -> Any:
+            nonlocal calls
+            found = inner(*arguments, **more)
+            if not calls:
+                admin.delete_topics([goes])
+            calls += 1
+            return found
+
+        monkeypatch.setattr(asked, after, ask)
+        options = {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "subscribePattern": f"{stays}|{goes}",
+            "fetchOffset.retryIntervalMs": "1",
+        }
+        start = {stays: {"0": 0}, goes: {"0": 0}}
+        with Logs() as logs:
+            told = answer({"op": "latest", "options": options, "start": start}, logs)
+        assert without_ids(told["offsets"]) == {stays: {"0": 0}}
+        assert calls
+        admin.delete_topics([stays])
+
+
 def test_a_partition_that_goes_while_a_query_is_planned_is_named() -> None:
     """It was a KeyError."""
 

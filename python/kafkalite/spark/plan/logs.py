@@ -99,6 +99,8 @@ class WireLog(Closing):
         else:
             names = sorted(topics.names)
         self._cluster.forget()
+        if topics.kind == "subscribePattern":  # one that was listed may have been deleted since
+            return [(name, partition) for name in names for partition in self._numbers_of(name)]
         found = [(name, partition) for name in names for partition in self._topic(name).partitions]
         if topics.kind != "assign":
             return found

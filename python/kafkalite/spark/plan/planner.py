@@ -5,7 +5,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kafkalite.errors import KafkaliteError
+from kafkalite.errors import BrokerError, KafkaliteError
+from kafkalite.protocol.codes import UNKNOWN_TOPIC_OR_PARTITION
 from kafkalite.spark.options.read import ReadOptions
 from kafkalite.spark.plan import ranges as decide
 from kafkalite.spark.plan.logs import Log
@@ -85,14 +86,22 @@ def repeated_start(
 
 def latest_offsets(options: ReadOptions, log: Log, start: Position) -> Position:
     """The ends of all partitions. An end below the start of the same topic is asked for again: most
-    likely a broker is behind."""
+    likely a broker is behind. So are all where a topic of a pattern has just been deleted."""
     attempt = 1
     while True:
-        found = with_ids(log, dict(log.last(log.partitions(options.topics))))
-        known = decide.same_topics(start, found.ids)
-        is_behind = any(found.offsets.get(each, offset) < offset for each, offset in known.items())
-        if not is_behind or attempt >= options.offset_attempts:
-            return found
+        is_last = attempt >= options.offset_attempts
+        try:
+            found = with_ids(log, dict(log.last(log.partitions(options.topics))))
+        except BrokerError as error:
+            is_gone = error.code == UNKNOWN_TOPIC_OR_PARTITION
+            if is_last or not is_gone or options.topics.kind != "subscribePattern":
+                raise
+        else:
+            known = decide.same_topics(start, found.ids)
+            if is_last or all(
+                found.offsets.get(each, offset) >= offset for each, offset in known.items()
+            ):
+                return found
         attempt += 1
         time.sleep(options.offset_pause_ms / 1000)
 
