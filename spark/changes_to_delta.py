@@ -230,4 +230,10 @@ def command_line() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    pipeline.main("PostgreSQL's changes to Delta", command_line(), run, SETTINGS)
+    pipeline.main(
+        "PostgreSQL's changes to Delta",
+        command_line(),
+        run,
+        SETTINGS,
+        payments_to_delta.need_delta,
+    )

@@ -22,13 +22,25 @@ if TYPE_CHECKING:
 
     from kafkalite import Broker
 
+SPARK = "4.2"  # the only one that Delta 4.4.0 runs on
 SETTINGS = {
-    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "spark.jars.packages": f"io.delta:delta-spark_{SPARK}_2.13:4.4.0",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # The tasks in which Delta reads a table's log: its 50 are for tables of millions of files.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
+
+
+def need_delta() -> None:
+    """Raises `StopError` where PySpark is one that Delta fails on, in the middle of a query."""
+    import pyspark
+
+    if not pyspark.__version__.startswith(f"{SPARK}."):
+        raise pipeline.StopError(
+            f"Delta 4.4.0 needs Spark {SPARK}, and PySpark is {pyspark.__version__}: "
+            f"pip install 'pyspark=={SPARK}.*'"
+        )
 
 
 def run(
@@ -74,4 +86,4 @@ def command_line() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    pipeline.main("payments to Delta", command_line(), run, SETTINGS)
+    pipeline.main("payments to Delta", command_line(), run, SETTINGS, need_delta)

@@ -38,10 +38,15 @@ Run = Callable[["SparkSession", "Broker", Path, argparse.Namespace], Any]
 
 
 def main(
-    name: str, parser: argparse.ArgumentParser, run: Run, settings: Mapping[str, str] | None = None
+    name: str,
+    parser: argparse.ArgumentParser,
+    run: Run,
+    settings: Mapping[str, str] | None = None,
+    need_more: Callable[[], None] = lambda: None,
 ) -> None:
     """The command: Spark and a broker for as long as `run` takes; exits with 1 and one sentence if
-    something is missing. `settings` are Spark's, beside those of all pipelines."""
+    something is missing. `settings` are Spark's, beside those of all pipelines; `need_more` raises
+    `StopError` where something is missing for this one."""
     parser.add_argument("--cores", type=int, default=2, metavar="N", help="of Spark (2)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the data (1)")
     plot = Path(f"{Path(sys.argv[0]).stem}-progress.png")
@@ -55,6 +60,7 @@ def main(
     options = parser.parse_args()
     try:
         need_spark()
+        need_more()
         _run(name, run, options, settings or {})
     except StopError as error:
         sys.exit(f"{Path(sys.argv[0]).name}: {error}")
@@ -98,13 +104,15 @@ def _run(name: str, run: Run, options: argparse.Namespace, settings: Mapping[str
 
 def _log_settings(folder: str) -> Path:
     """A file of settings that lets Spark tell of errors only; to write files in a query that is
-    then stopped is none."""
+    then stopped is none. (A query that fails says so by itself, without `Utils`.)"""
     file = Path(folder, "log4j2.properties")
     file.write_text(
         "rootLogger.level = error\n"
         "rootLogger.appenderRef.console.ref = console\n"
         "logger.files.name = org.apache.spark.sql.execution.datasources.FileFormatWriter\n"
         "logger.files.level = off\n"
+        "logger.utils.name = org.apache.spark.util.Utils\n"
+        "logger.utils.level = off\n"
         "appender.console.type = Console\n"
         "appender.console.name = console\n"
         "appender.console.target = SYSTEM_ERR\n"

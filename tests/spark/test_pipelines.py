@@ -4,6 +4,7 @@ import argparse
 import importlib
 import importlib.util
 import os
+import runpy
 import subprocess
 import sys
 from collections import Counter
@@ -27,6 +28,7 @@ NAMES = (
     "enrich_from_jdbc",
     "declarative_tables",
     "payments_to_postgres",
+    "payments_to_delta",
     "changes_to_delta",
     "windows_to_table",
     "orders_to_postgres",
@@ -263,3 +265,21 @@ def test_the_progress_of_each_query_is_drawn(
     assert batch == ("first", 1_767_225_601.5, 4, 0.5, 6)
     plots.draw([batch, repeated, batch], "orders", tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_delta_is_refused_in_one_sentence_by_another_spark_than_it_runs_on(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`pip install kafkalite[spark]` takes the newest PySpark, and Delta of an older one failed in
+    its second micro-batch, with `NoSuchMethodError`."""
+    monkeypatch.setattr(pyspark, "__version__", "4.3.0")
+    monkeypatch.syspath_prepend(str(FOLDER))
+    for name in ("payments_to_delta", "changes_to_delta"):
+        monkeypatch.setattr(sys, "argv", [f"{name}.py"])
+        with pytest.raises(SystemExit) as refused:
+            runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+        assert refused.value.code == (
+            f"{name}.py: Delta 4.4.0 needs Spark 4.2, and PySpark is 4.3.0: "
+            "pip install 'pyspark==4.2.*'"
+        )
+    assert capfd.readouterr().out == "", "a broker and Spark were started first"
