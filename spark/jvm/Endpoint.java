@@ -255,7 +255,8 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
     return StandardCharsets.UTF_8.decode(bytes).toString();
   }
 
-  private static String reason(Exception error) {
+  /** The message; an interrupted channel's exception has none, and is called by its name. */
+  static String reason(Exception error) {
     return error.getMessage() == null ? error.getClass().getSimpleName() : error.getMessage();
   }
 

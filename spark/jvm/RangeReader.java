@@ -158,7 +158,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
 
   private IOException failed(Exception error) {
     String partition = range.topic() + "-" + range.partition();
-    String sentence = String.valueOf(error.getMessage());
+    String sentence = Endpoint.reason(error);
     boolean isNamed = sentence.contains(partition);
     return new IOException(isNamed ? sentence : partition + ": " + sentence, error);
   }
