@@ -64,4 +64,10 @@ def join(
         inter_broker_listener=between_brokers(config),
     )
     member.join(stop_signals)
+    if not member.kraft_version and not config["controller.quorum.voters"]:
+        log.info(
+            "the voters of the controllers are static (kraft.version 0): Kafka's own broker would "
+            "not start with this file, but with controller.quorum.voters in place of "
+            "controller.quorum.bootstrap.servers"
+        )
     return member

@@ -177,7 +177,8 @@ class LocalCluster:
             "process.roles": "broker",
             "node.id": number,
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.bootstrap.servers": f"{HOST}:{self._controller_port}",
+            # As the controller's own file has it: Kafka's brokers would not start otherwise.
+            "controller.quorum.voters": f"{CONTROLLER_ID}@{HOST}:{self._controller_port}",
             "broker.heartbeat.interval.ms": HEARTBEAT_MS,
             "group.initial.rebalance.delay.ms": 0,
             **({"kafkalite.acks.fsync": "none"} if self._temporary is not None else {}),
