@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from kafkalite import Broker
@@ -59,6 +60,55 @@ def test_postgres_has_each_payment_once_where_the_driver_dies_about_a_commit(
         sink.check_tables(database, made)
     first = query.recentProgress[0]
     assert (first["batchId"], first["numInputRows"]) == (2, 0), "what is noted was read again"
+
+
+@pytest.mark.parametrize(
+    ("missing", "remedy", "sentence"),
+    [
+        (
+            "DROP TABLE payments",
+            "CREATE TABLE payments (payment bigint, account int, cents bigint)",
+            'relation "payments" does not exist',
+        ),
+        (
+            "REVOKE ALL ON payments FROM clerk",
+            "GRANT ALL ON payments TO clerk",
+            "permission denied for table payments",
+        ),
+    ],
+    ids=["table", "right"],
+)
+def test_a_query_without_table_or_right_says_so_and_goes_on_when_it_has_it(
+    spark: SparkSession,
+    own_broker: Broker,
+    made: list[Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    missing: str,
+    remedy: str,
+    sentence: str,
+) -> None:
+    import psycopg
+
+    sink = pipeline("payments_to_postgres", monkeypatch)
+    arrived = sink.payments.read(spark, own_broker.bootstrap_servers, OFFSETS_PER_TRIGGER)
+    with sink.postgres.server() as database:
+        sink.create_tables(database)
+        with psycopg.connect(database) as admin:
+            admin.execute(
+                "CREATE ROLE clerk LOGIN; GRANT ALL ON ALL TABLES IN SCHEMA public TO clerk"
+            )
+            admin.execute(missing)
+        as_clerk = database.replace("user=postgres", "user=clerk")
+        with pytest.raises(StreamingQueryException, match=sentence):
+            sink.store(arrived, as_clerk, tmp_path / "checkpoint").awaitTermination()
+        with psycopg.connect(database) as admin:
+            assert admin.execute("SELECT count(*) FROM accounts").fetchone() == (0,)
+            assert admin.execute("SELECT count(*) FROM batches").fetchone() == (0,)
+            admin.execute(remedy)
+            admin.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO clerk")
+        sink.store(arrived, as_clerk, tmp_path / "checkpoint").awaitTermination()
+        sink.check_tables(database, made)
 
 
 def test_delta_has_each_payment_once_where_the_driver_dies_about_a_commit(
