@@ -16,7 +16,8 @@ A stream uses the same ids in each micro-batch, `<prefix>-<query id>-<task>`: a 
 fences and aborts what an earlier run left. In its transaction it also notes the batch's number, as
 the offset of the group of the same name: a task of a replayed batch whose transaction had been
 committed finds that and writes nothing. So each row is there once, provided that the source gives a
-replayed task the same rows, as Spark's sources do.
+replayed task the same rows, as kafkalite's does (`plan/ranges.py` plans tasks in the order of
+partitions); Spark's Kafka connector may give them to another task of the micro-batch.
 """
 
 import time
