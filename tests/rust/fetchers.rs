@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use kafkalite::image::{Broker, Endpoint};
 use kafkalite::log::config::LogConfig;
+use kafkalite::log::log::{Log, LogObserver};
+use kafkalite::log::state::ends::LogOffsets;
 use kafkalite::net::control::queue::ControlQueue;
 use kafkalite::net::replication::{Fetchers, ReplicationSettings};
 use kafkalite::replica::follower::FollowerSettings;
@@ -233,6 +235,52 @@ fn a_partition_that_this_node_leads_by_now_is_not_fetched() {
     let (_, fetch) = leader.next();
     assert_eq!(fetch.wanted.keys().copied().collect::<Vec<_>>(), [1]);
     assert_eq!((end_offset(&world, 0).0, end_offset(&world, 1).0), (0, 5));
+    fetchers.stop();
+    world.node.close(1);
+}
+
+/// Has node 1 elected as soon as five records are in its log, before whoever appends them goes on, and tells how far
+/// the log is flushed from then on.
+struct ElectedMeanwhile {
+    world: Mutex<Option<Arc<World>>>,
+    flushed: Sender<i64>,
+}
+
+impl LogObserver for ElectedMeanwhile {
+    fn advanced(&self, log: &Log, offsets: LogOffsets) {
+        if offsets.log_end_offset == 5
+            && let Some(world) = self.world.lock().take()
+        {
+            world.publish(&[(1, 5, &[1, 2])]);
+            log.set_observer(Arc::new(ElectedMeanwhile {
+                world: Mutex::default(),
+                flushed: self.flushed.clone(),
+            }));
+        }
+        // Nobody listens once the test has ended.
+        let _ = self.flushed.send(offsets.flushed_offset);
+    }
+}
+
+/// They were on no disk until something else was appended: the new leader's high watermark stood below its epoch, and
+/// who asked for the latest offset was put off for ever.
+#[test]
+fn records_that_came_just_before_an_election_are_flushed() {
+    let leader = Leader::start();
+    let (world, fetchers, _control) = follow(leader.port(), &[(LEADER, 4, &[1, 2])]);
+    let world = Arc::new(world);
+    let topic = world.node.image().topic("t").unwrap().clone();
+    let log = topic.replica(0).unwrap().log.clone();
+    let (flushed, told) = channel();
+    log.set_observer(Arc::new(ElectedMeanwhile {
+        world: Mutex::new(Some(world.clone())),
+        flushed,
+    }));
+    leader.next();
+    let records = answer(0, SESSION, &[part(0, 0, led(0, 5, 4))]);
+    leader.answers.send(records).unwrap();
+    while told.recv_timeout(WAIT).unwrap() != 5 {}
+    assert_eq!(log.leading_epoch(), 5);
     fetchers.stop();
     world.node.close(1);
 }

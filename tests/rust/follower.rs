@@ -588,6 +588,26 @@ fn partitions_that_are_refused_for_one_reason_are_told_of_together() {
     assert!(one.told[1].ends_with(more), "{:?}", one.told);
 }
 
+/// The pieces of an answer before the one at fault were in the log, and in durable mode on no disk, while the next
+/// fetch offset said so.
+#[test]
+fn what_comes_before_damaged_bytes_is_to_be_flushed() {
+    let mut one = Following::new(1, 4);
+    let config = LogConfig {
+        segment_bytes: 3_000,
+        ..LogConfig::default()
+    };
+    one.world.node.set_topic_config("t", &config);
+    let mut records: Vec<Vec<u8>> = (0..6).map(|each| led(each * 20, 20, 4)).collect();
+    *records[5].last_mut().unwrap() ^= 1;
+    one.fetch();
+    let damaged = answer(0, SESSION, &[part(0, 0, records.concat())]);
+    assert_eq!(one.take(damaged).unwrap(), [0]);
+    assert_eq!(one.offsets(0), (0, 80, 0));
+    one.now_ms += BACKOFF_MS;
+    assert_eq!(one.fetch().wanted[&0], (4, 80, 4, 0));
+}
+
 /// Each of these is bounded, is told, and takes nothing away.
 #[test]
 fn a_leader_that_lies_takes_nothing_away() {

@@ -84,13 +84,13 @@ impl Fetcher {
     pub fn run(mut self) {
         let mut wait = Duration::ZERO;
         while let Some(changes) = self.inbox.take(wait) {
+            let assigned = changes.values().flatten();
+            let assigned: Vec<_> = assigned.map(|each| &each.partition).collect();
+            // Whatever they have from the leader before: the next one may count on it.
+            flush_now(&assigned);
             for (key, change) in changes {
                 match change {
-                    Some(assignment) => {
-                        // Whatever it has from the leader before: the next one may count on it.
-                        flush_now(&[&assignment.partition]);
-                        self.session.assign(assignment);
-                    }
+                    Some(assignment) => self.session.assign(assignment),
                     None => self.session.remove(key),
                 }
             }
@@ -220,14 +220,18 @@ fn flush(touched: &[Arc<Partition>]) {
     flush_now(&near);
 }
 
-/// As `flush`, of all. Returns when they are on disk, or their directories have failed.
+/// As `flush`, of all. Returns when they are on disk, or their directories have failed. One that follows no more is not
+/// waited for, but flushed all the same: if it leads by now, its high watermark waits for that, and no append need come
+/// that would ask for it.
 fn flush_now(partitions: &[&Arc<Partition>]) {
     let mut left: Vec<&Arc<Partition>> = partitions.to_vec();
     loop {
-        let is_left = |each: &&Arc<Partition>| {
-            is_unflushed(each) && each.is_following() && !each.is_offline()
-        };
+        let is_left = |each: &&Arc<Partition>| is_unflushed(each) && !each.is_offline();
         left.retain(is_left);
+        let (following, others): (Vec<_>, Vec<_>) =
+            left.into_iter().partition(|each| each.is_following());
+        others.iter().for_each(|each| each.request_flush());
+        left = following;
         let Some(first) = left.first() else {
             return;
         };

@@ -151,7 +151,8 @@ impl FollowerSession {
             Ok(Progress::Grown) => self.order += 1,
             Err(error) => {
                 self.on_trouble(key, &error, now, tell);
-                return false;
+                // Pieces before the one at fault are in the log, and the next fetch says so.
+                return partition.log.offsets().log_end_offset != position.fetch_offset;
             }
         }
         let has_grown = !records.is_empty();
