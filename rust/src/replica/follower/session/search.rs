@@ -1,6 +1,7 @@
 //! Looks for the leader's ends after OFFSET_OUT_OF_RANGE: its latest offset, to which a log that is ahead is cut, then
 //! its earliest, at which one that is behind starts anew (`AbstractFetcherThread.fetchOffsetAndTruncate`).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Asked, FollowerSession, Key, NONE, OFFSET_OUT_OF_RANGE, State, Tell};
@@ -68,12 +69,11 @@ impl FollowerSession {
             let is_asked = followed.state == State::Searching { timestamp };
             is_asked.then(|| (*key, followed.partition.clone()))
         });
+        let found = listed.iter().map(|each| ((&*each.topic, each.index), each));
+        let found: HashMap<(&str, i32), &ListedOffset> = found.collect();
         let mut touched = Vec::new();
         for (key, partition) in searching.collect::<Vec<_>>() {
-            let is_its = |each: &&ListedOffset| {
-                each.topic == partition.log.topic() && each.index == partition.index
-            };
-            let Some(found) = listed.iter().find(is_its) else {
+            let Some(found) = found.get(&(partition.log.topic(), partition.index)) else {
                 self.delay(key, now);
                 continue;
             };
