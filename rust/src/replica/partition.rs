@@ -193,12 +193,14 @@ impl Partition {
     /// Errors: why they never will be, as far as this node can tell: `NotLeader`, `LogDeleted`, that of a
     /// log directory that has failed.
     pub fn committed(&self, last_offset: i64) -> Option<Result<()>> {
+        // Before it is asked who leads: it is told here that another one does before records of that one can move it.
+        let is_passed = self.log.high_watermark() > last_offset;
         let ended = self.waiters.ended();
         if matches!(ended, Some(StopReason::NotLeader { .. })) {
             // Whatever the high watermark has reached: the records may be another leader's.
             return Some(Err(self.not_leader()));
         }
-        if self.log.high_watermark() > last_offset {
+        if is_passed {
             return Some(Ok(()));
         }
         match ended {
