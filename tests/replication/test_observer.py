@@ -18,7 +18,13 @@ from kafkalite.metadata.quorum import Quorum as QuorumRecords
 from kafkalite.metadata.reading import Observed, Replay
 from kafkalite.metadata.snapshots import snapshot_batches
 from kafkalite.protocol import codes, messages
-from kafkalite.replication.observer import ADDED_AT_ONCE, TOPIC_ID, Observer, ObserverError
+from kafkalite.replication.observer import (
+    ADDED_AT_ONCE,
+    ELECTION_RETRY_MS,
+    TOPIC_ID,
+    Observer,
+    ObserverError,
+)
 
 CLUSTER = "cluster"
 NODES = {1: ("one", 1), 2: ("two", 2), 3: ("three", 3)}
@@ -364,6 +370,22 @@ def test_a_snapshot_that_has_no_end_is_refused() -> None:
     with pytest.raises(CorruptFileError, match="has no end"):
         for _ in range(99):
             scene.ask()
+
+
+def test_a_snapshot_of_which_nothing_comes_is_let_alone_for_a_while() -> None:
+    """It was asked for again at once, and for ever."""
+    scene = caught_up()
+    scene.quorum.take_snapshot()
+    observer = scene.observer = new_observer(Copy())
+    while observer.ask().message._name != "FetchSnapshotRequest":
+        scene.ask()
+    kind = messages.FetchSnapshotResponse
+    part = kind.TopicSnapshot.PartitionSnapshot(size=1_000, unaligned_records=b"")
+    part.current_leader.leader_id = scene.quorum.leader_id
+    part.current_leader.leader_epoch = scene.quorum.epoch
+    answer = kind(topics=[kind.TopicSnapshot(partitions=[part])])
+    assert observer.on_answer(answer) == ELECTION_RETRY_MS
+    assert observer.ask().message._name == "FetchRequest"
 
 
 def test_a_snapshot_comes_into_force_as_a_difference() -> None:

@@ -136,7 +136,7 @@ class Observer:
         self._next_bootstrap = 0
         self._asked: Address = self._bootstrap[0]
         """The server that the last request went to."""
-        self._pending = list(observed.batches)
+        self._pending = deque(observed.batches)
         """Not known to be committed."""
         self._added = 0
         """The records of the first of them that are added up."""
@@ -299,7 +299,12 @@ class Observer:
             self._download = None
             return ELECTION_RETRY_MS
         download.content.extend(partition.unaligned_records)
-        if len(download.content) >= partition.size:
+        is_whole = len(download.content) >= partition.size
+        if not is_whole and not partition.unaligned_records:
+            # It would be asked for the same bytes for ever, as fast as both can.
+            self._download = None
+            return ELECTION_RETRY_MS
+        if is_whole:
             self._download = None
             self._snapshot = _Snapshot(download)
             self.add_up()
@@ -317,7 +322,7 @@ class Observer:
         replay.offset, replay.epoch = download.end_offset - 1, download.epoch
         self.replay = replay
         self.snapshots_loaded += 1
-        self._pending, self._added = [], 0
+        self._pending, self._added = deque(), 0
         self._copy.start_at(bytes(download.content), download.end_offset, download.epoch)
 
     def _append(self, records: bytes) -> None:
@@ -359,7 +364,7 @@ class Observer:
             left -= max(1, end - start)
             self._added = end
             if end == count:
-                self._pending.pop(0)
+                self._pending.popleft()
                 self._added = 0
 
     def _truncate(self, epoch: int, end_offset: int) -> None:
