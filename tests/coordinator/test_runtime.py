@@ -6,11 +6,14 @@ from typing import Any, cast
 
 import pytest
 
+from kafkalite.coordinator.machine import Append
 from kafkalite.coordinator.record_serde import RecordSerde
 from kafkalite.coordinator.runtime import InternalTopic, Runtime
 from kafkalite.coordinator.shard import ACTIVE, FAILED
 from kafkalite.metadata.image import NO_LEADER, Image, PartitionImage, TopicImage
 from kafkalite.protocol import codes
+from kafkalite.tasks import Future
+from kafkalite.timers import Timers
 
 
 def test_long_keys_that_clients_name_are_not_remembered() -> None:
@@ -44,6 +47,14 @@ class PlainMachine:
         return None
 
 
+class Answers:
+    """Counts nothing."""
+
+    def hold(self, _size_bytes: int) -> None: ...
+    def gather_answers(self) -> None: ...
+    def send_answers(self) -> None: ...
+
+
 class Leading:
     """A runtime on broker 1, and the partitions of its topic as the controllers say."""
 
@@ -54,14 +65,27 @@ class Leading:
         self.host = SimpleNamespace(
             image=Image(),
             cluster=SimpleNamespace(node_id=1),
-            core=SimpleNamespace(logs=SimpleNamespace(find=find)),
+            core=SimpleNamespace(logs=SimpleNamespace(find=find), requests=Answers()),
+            timers=Timers(),
+            log=SimpleNamespace(error=lambda _sentence: None),
+            logs=SimpleNamespace(append=self._append),
             now_ms=lambda: 0,
             wall_ms=lambda: 0,
         )
+        self.appends: list[Future[int]] = []
+        """The appends to the log, in their order."""
         topic = InternalTopic("__topic", len(partitions), {}, RecordSerde({}), 0)
         self.runtime = Runtime[Any](cast(Any, self.host), topic, PlainMachine)
         self._show(partitions)
         self.runtime._take_shards(len(partitions))
+
+    def _append(self, _topic: str, _partition: int, _batch: bytes) -> Future[int]:
+        self.appends.append(Future[int]())
+        return self.appends[-1]
+
+    def end_turn(self) -> None:
+        while (callback := self.host.timers.pop_due(0)) is not None:
+            callback()
 
     def _show(self, partitions: tuple[PartitionImage, ...]) -> None:
         topic = TopicImage("__topic", b"t" * 16, partitions)
@@ -97,6 +121,30 @@ def test_a_partition_is_loaded_anew_in_each_epoch_that_others_may_have_led_betwe
     assert second is not first
     assert first.machine.is_unloaded
     assert second.leader_epoch == 2
+
+
+def test_what_was_decided_in_an_epoch_is_not_written_in_a_later_one() -> None:
+    """A log directory did not answer while another broker led, and wrote. Back in the lead, the
+    broker appended what waited behind that: offsets of members who had been replaced meanwhile."""
+    leading = Leading(led_by(1, 0, 1, 2))
+    first = leading.runtime.shards[0]
+    codes_told: list[int] = []
+
+    def told(code: int, _offset: int, _moment: object) -> list[Any]:
+        codes_told.append(code)
+        return []
+
+    for key in (b"under way", b"behind", b"further behind"):
+        first.perform([Append([(key, b"value")], told)])
+        leading.end_turn()
+    assert len(leading.appends) == 1
+    leading.elect(led_by(1, 2, 1, 2))
+    assert codes_told == [codes.NOT_COORDINATOR] * 2
+    leading.appends[0].set(0)
+    first.perform([Append([(b"late", b"value")], told)])
+    leading.end_turn()
+    assert codes_told[2:] == [codes.NONE, codes.NOT_COORDINATOR]
+    assert len(leading.appends) == 1
 
 
 @pytest.mark.parametrize("leader", [2, NO_LEADER])

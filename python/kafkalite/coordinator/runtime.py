@@ -165,7 +165,7 @@ class Runtime(Generic[M]):
         let go."""
         shard = self.shards[index]
         if shard.state != FAILED:
-            shard.unload()
+            shard.resign()
             self.shards[index] = resigned = self._new_shard(index)
             resigned.state = FAILED
 

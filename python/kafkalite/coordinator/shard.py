@@ -120,6 +120,7 @@ class Shard(Generic[M]):
         """Writes for the batches after the one that is under way."""
         self._under_way: list[_Write] = []
         self._is_end_of_turn_due = False
+        self._is_resigned = False
         self._last_failure = ""
         """Why the last write failed, so that the log says it once and not for each."""
         self._lacks_records = False
@@ -238,6 +239,14 @@ class Shard(Generic[M]):
         if was_active:
             self.perform(self.machine.unload())
 
+    def resign(self) -> None:
+        """Another broker may serve the partition, or this one in another leader epoch: as `unload`.
+        What is not being written yet never will be, whoever leads by then: it was decided by what
+        the partition held before others have written there."""
+        self._is_resigned = True
+        self.unload()
+        self._refuse_gathered()
+
     # --- writing ----------------------------------------------------------------------------------
 
     @property
@@ -271,8 +280,20 @@ class Shard(Generic[M]):
             self._is_end_of_turn_due = True
             self._host.timers.call_at(self._host.now_ms(), self._end_turn)
 
+    def _refuse_gathered(self) -> None:
+        """Takes back what is not being written."""
+        refused = list(self._gathered)
+        self._gathered.clear()
+        for each in reversed(refused):
+            undo(each.steps)
+        if refused:
+            self._end(refused, codes.NOT_COORDINATOR, -1)
+
     def _end_turn(self) -> None:
         self._is_end_of_turn_due = False
+        if self._is_resigned:
+            self._refuse_gathered()
+            return
         while self._gathered and not self._under_way:
             self._append(self._take_next())
 
