@@ -175,6 +175,37 @@ def test_a_test_that_fails_shows_the_log_of_every_broker_that_it_has(
     assert result.stdout.str().count("End of the log") == 2
 
 
+def test_a_test_that_fails_shows_the_logs_of_a_clusters_brokers(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+        import kafkalite
+        from kafkalite.testing.cluster import LocalCluster
+
+        @pytest.fixture
+        def cluster():
+            found = LocalCluster("no/*")  # without its controller
+            with kafkalite.Broker() as one, kafkalite.Broker() as two:
+                found.brokers |= {1: one, 2: two}
+                yield found
+
+        def test_fails(cluster):
+            assert cluster is None
+        """,
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*<kafkalite LocalCluster: 127.0.0.1:*,127.0.0.1:*>*",
+            "*- End of the log of broker 1 of cluster -*",
+            "*INFO listener PLAINTEXT on *",
+            "*- End of the log of broker 2 of cluster -*",
+            "*INFO listener PLAINTEXT on *",
+        ]
+    )
+
+
 def test_who_uses_no_fixture_imports_nothing(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,

@@ -138,6 +138,9 @@ class LocalCluster:
                 os.kill(each.pid, signal.SIGKILL)
         self._controller.kill()
 
+    def __repr__(self) -> str:
+        return f"<kafkalite LocalCluster: {self.bootstrap_servers or 'not running'}>"
+
     # --- the controller ---------------------------------------------------------------------------
 
     def stop_controller(self) -> None:

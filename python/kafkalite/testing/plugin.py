@@ -72,5 +72,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, typing.Any, 
     if not report.failed or child is None:
         return
     for name, value in getattr(item, "funcargs", {}).items():
-        if isinstance(value, child.Broker) and (told := value.log_tail()):
-            report.sections.append((f"End of the log of {name}", told))
+        for of_whom, broker in _brokers(name, value, child.Broker):
+            if told := broker.log_tail():
+                report.sections.append((f"End of the log of {of_whom}", told))
+
+
+def _brokers(name: str, value: object, kind: type[Broker]) -> list[tuple[str, Broker]]:
+    """The brokers in a fixture, which may be a cluster."""
+    if isinstance(value, kind):
+        return [(name, value)]
+    cluster = sys.modules.get("kafkalite.testing.cluster")
+    if cluster is None or not isinstance(value, cluster.LocalCluster):
+        return []
+    return [(f"broker {number} of {name}", each) for number, each in value.brokers.items()]
