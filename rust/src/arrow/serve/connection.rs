@@ -28,7 +28,8 @@ const LOSSES: &str = "losses";
 pub(super) struct Connection<'a> {
     pub stream: &'a TcpStream,
     pub home: &'a dyn Home,
-    /// Neither a request nor room for bytes of an answer for so long: the connection is closed.
+    /// Neither a request nor room for bytes of an answer for so long: the connection is closed, unless
+    /// its client has shown the secret.
     pub idle: Option<Duration>,
     /// The secret that each request must have, if there is one.
     pub secret: Option<&'a str>,
@@ -95,7 +96,11 @@ impl Connection<'_> {
         frame.clear();
         frame.resize(request_length(prefix)?, 0);
         stream.read_exact(frame)?;
-        match Request::parse(frame, self.secret)? {
+        let request = Request::parse(frame, self.secret)?;
+        if self.secret.is_some() {
+            self.wait_for_the_client()?;
+        }
+        match request {
             Request::Read(read) => {
                 *losses = Losses::default();
                 let rows = self.home.read(*read, losses)?;
@@ -108,6 +113,13 @@ impl Connection<'_> {
             Request::Other(op) => self.send_json(&json_of(self.home.answer(&op, frame)))?,
         }
         Ok(true)
+    }
+
+    /// Lifts the limit from a client that knows the secret, whose sockets end with its process: a task of
+    /// Spark's takes the next rows when it is done with those it has, which may be hours later.
+    fn wait_for_the_client(&self) -> io::Result<()> {
+        self.stream.set_read_timeout(None)?;
+        self.stream.set_write_timeout(None)
     }
 
     fn send_rows(&self, rows: Rows, losses: &[String]) -> std::result::Result<(), End> {
@@ -207,6 +219,11 @@ fn drain(mut stream: &TcpStream) {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::thread;
+
+    use arrow_array::{BinaryArray, RecordBatch, RecordBatchIterator};
+    use arrow_ipc::reader::StreamReader;
 
     use super::super::{ArrowServer, ReadRequest, ServerSettings};
     use super::*;
@@ -245,5 +262,64 @@ mod tests {
             assert!(told.contains(sentence), "{told}");
         }
         assert!(server.stop());
+    }
+
+    const BATCHES: usize = 32;
+
+    /// More rows than the buffers of a connection take.
+    struct Much;
+
+    impl Home for Much {
+        fn read(&self, _: ReadRequest, _: &Losses) -> Result<Rows> {
+            let value = vec![0; 1 << 20];
+            let values = BinaryArray::from_vec(vec![&value]);
+            let batch = RecordBatch::try_from_iter([("value", Arc::new(values) as _)]);
+            let batch = batch.expect("a batch");
+            let batches = vec![batch.clone(); BATCHES].into_iter().map(Ok);
+            Ok(Box::new(RecordBatchIterator::new(batches, batch.schema())))
+        }
+
+        fn answer(&self, op: &str, _: &[u8]) -> Result<Vec<u8>> {
+            panic!("no {op} is expected")
+        }
+    }
+
+    /// A task whose rows each cost a call of some slow service took the next batch ten minutes later,
+    /// found its connection closed, and so did each attempt that followed.
+    #[test]
+    fn a_client_with_the_secret_takes_its_rows_as_slowly_as_it_likes() {
+        const IDLE: Duration = Duration::from_millis(100);
+        for secret in [None, Some("5f3a")] {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let settings = ServerSettings {
+                idle: Some(IDLE),
+                secret: secret.map(str::to_owned),
+                ..ServerSettings::default()
+            };
+            let server = ArrowServer::start(listener, Box::new(Much), settings, None);
+            let server = server.expect("a server");
+            let connect = || {
+                let stream = TcpStream::connect(server.address()).expect("a connection");
+                let limit = Some(Duration::from_secs(60));
+                stream.set_read_timeout(limit).expect("a limit");
+                stream
+            };
+            let (mut silent, mut slow) = (connect(), connect());
+            let mut request = serde_json::json!({"op": "read", "topic": "t", "partition": 0});
+            if let Some(secret) = secret {
+                request["secret"] = secret.into();
+            }
+            let request = request.to_string();
+            let length = (request.len() as u32).to_be_bytes();
+            let sent = slow.write_all(&[&length[..], request.as_bytes()].concat());
+            sent.expect("a request");
+            assert_eq!(silent.read(&mut [0]).expect("the end"), 0);
+            thread::sleep(IDLE * 5);
+            let reader = StreamReader::try_new(&slow, None).expect("a schema");
+            let rows = reader.take_while(|batch| batch.is_ok()).count();
+            assert_eq!(rows == BATCHES, secret.is_some(), "{rows} batches");
+            slow.shutdown(Shutdown::Both).ok();
+            assert!(server.stop());
+        }
     }
 }

@@ -25,7 +25,7 @@ use crate::limits::{
 #[derive(Clone)]
 pub struct ServerSettings {
     pub connections_max: usize,
-    /// A connection on which nothing moves for so long is closed.
+    /// A connection on which nothing moves for so long is closed, unless it has shown the secret.
     pub idle: Option<Duration>,
     /// Each request must have it, if there is one: whoever is on this machine can connect.
     pub secret: Option<String>,
