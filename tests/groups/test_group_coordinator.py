@@ -11,7 +11,13 @@ from groups.play import subscription
 from kafkalite import _native
 from kafkalite.coordinator.loader import STEP_COUNT
 from kafkalite.coordinator.record_serde import CoordinatorRecord
-from kafkalite.errors import MessageTooLargeError, StorageError
+from kafkalite.errors import (
+    KafkaliteError,
+    MessageTooLargeError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    StorageError,
+)
 from kafkalite.groups import records
 from kafkalite.groups.coordinator import GroupCoordinator
 from kafkalite.groups.events import (
@@ -231,6 +237,30 @@ def test_a_write_without_room_is_refused_and_the_next_one_is_tried() -> None:
     host.run()
     assert taken == [[codes.NONE]]
     assert fetched(coordinator, "g") == {0: 4}
+
+
+@pytest.mark.parametrize("error", [NotEnoughReplicasError, NotEnoughReplicasAfterAppendError])
+def test_what_too_few_replicas_in_sync_hold_up_comes_again(
+    error: type[KafkaliteError],
+) -> None:
+    """Kafka's transaction coordinator names both, its group coordinator the first
+    (`TransactionStateManager`, `CoordinatorOperationExceptionHelper`); UNKNOWN_SERVER_ERROR, which
+    the second one was, ends a consumer."""
+    host = make_host(**{"offsets.topic.num.partitions": 1})
+    coordinator = made(host)
+    commit(coordinator, "old", 1)
+    host.run()
+    host.append_error = error("too few")
+    refused = commit(coordinator, "g", 2)
+    deleted: list[int] = []
+    coordinator.delete_group("old", deleted.append)
+    host.run()
+    assert refused == [[codes.COORDINATOR_NOT_AVAILABLE]]
+    assert deleted == [codes.COORDINATOR_NOT_AVAILABLE]
+    host.append_error = None
+    taken = commit(coordinator, "g", 4)
+    host.run()
+    assert taken == [[codes.NONE]]
 
 
 def test_a_failing_partition_leaves_the_others_alone() -> None:

@@ -470,11 +470,17 @@ class Loading(Generic[M]):
 
 def _client_code(kafka_code: int) -> int:
     """Gives the code that a client is told of a write that failed
-    (`GroupMetadataManager.appendGroupMetadataErrorToResponseError`). Kafka hands any other code on.
+    (`CoordinatorOperationExceptionHelper`, `TransactionStateManager.appendTransactionToLog`). Kafka
+    hands any other code on.
     What else can fail is a batch that was made wrongly here, and a client would take its code for
     one about the request: so it is UNKNOWN_SERVER_ERROR, as for a batch that is too large."""
     match kafka_code:
-        case codes.UNKNOWN_TOPIC_OR_PARTITION | codes.NOT_ENOUGH_REPLICAS | codes.REQUEST_TIMED_OUT:
+        case (
+            codes.UNKNOWN_TOPIC_OR_PARTITION
+            | codes.NOT_ENOUGH_REPLICAS
+            | codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            | codes.REQUEST_TIMED_OUT
+        ):
             return codes.COORDINATOR_NOT_AVAILABLE
         case codes.NOT_LEADER_OR_FOLLOWER | codes.KAFKA_STORAGE_ERROR:
             return codes.NOT_COORDINATOR
