@@ -15,6 +15,8 @@ from oracle.tools import KafkaTools
 REPLICAS = 3
 FINDINGS_TOLD = 20
 RECORDS_BETWEEN_FAULTS = 300
+PRODUCER = {"debug": "broker,eos,metadata,msg"}
+"""What producers say of themselves lies beside a history that is kept."""
 PRODUCER_PAUSE_S = 0.02
 """Two processors have three brokers to carry, of which some are starting virtual machines."""
 
@@ -33,7 +35,12 @@ def play(
     world = World(cluster, topic, seed, leader_kind)
     try:
         load = Workload(
-            cluster.servers, recorder, seed, replicas=REPLICAS, pause_s=PRODUCER_PAUSE_S
+            cluster.servers,
+            recorder,
+            seed,
+            replicas=REPLICAS,
+            pause_s=PRODUCER_PAUSE_S,
+            producer=PRODUCER,
         )
         with load as workload:
             recorder.wait_until(lambda: recorder.commits > 0, BACK_S, "a first commit")

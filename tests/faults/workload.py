@@ -6,10 +6,11 @@ What a client's thread raises ends the run.
 """
 
 import hashlib
+import logging
 import random
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -37,6 +38,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS_IN_FLIGHT_MAX = 500
 ASK_TIMEOUT_S = 5.0
 """Of the requests whose answers are only looked at."""
+TOLD_LINES_MAX = 20_000
+"""Of what a producer has told of itself, so many lines are kept: the last ones."""
 DELIVERY_TIMEOUT_MS = 120_000
 """Longer than any fault: what a producer was given ends as acknowledged."""
 # Both brokers of a run are on one machine: who lost its connection tries again soon.
@@ -72,6 +75,7 @@ class Recorder:
         """By process or group, and partition: the offset after the last record that it has read."""
         self.answered_since: dict[str, float] = {}
         """By partition: when the latest of the acknowledged records was sent."""
+        self._told: dict[str, deque[str]] = {}
         self._ended: set[str] = set()
         self._failure: ClientDiedError | None = None
         self._changed = threading.Condition()
@@ -136,9 +140,32 @@ class Recorder:
             f"the observer sees ends and committed offsets {when}",
         )
 
+    def logger(self, process: str) -> logging.Logger:
+        """Takes what librdkafka says in a process, with its `debug`."""
+        lines = self._told.setdefault(process, deque(maxlen=TOLD_LINES_MAX))
+        logger = logging.Logger(process)
+        logger.addHandler(_Lines(lines))
+        return logger
+
     def save(self, path: Path) -> None:
+        """Writes the history, and beside it what clients have told of themselves."""
         with self._changed:
             path.write_text("".join(f"{each.to_line()}\n" for each in self.operations))
+        for process, lines in self._told.items():
+            if lines:
+                told = path.with_name(f"{path.stem}.{process}.log")
+                told.write_text("".join(f"{each}\n" for each in list(lines)))
+
+
+class _Lines(logging.Handler):
+    """Appends to a list of lines, which may be shorter than all of them."""
+
+    def __init__(self, lines: deque[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(f"{time.monotonic():.3f} {record.getMessage()}")
 
 
 def record_value(process: str, number: int) -> bytes:
@@ -264,7 +291,8 @@ class Workload:
                 "message.timeout.ms": DELIVERY_TIMEOUT_MS,
                 "socket.timeout.ms": 10_000,
                 **self._producer_settings,
-            }
+            },
+            logger=self._recorder.logger(process),
         )
         sent: Counter[int] = Counter()
         number = 0
