@@ -213,7 +213,7 @@ impl Log {
 
     /// How often other files have taken the place of all that it had: positions in segments that were found
     /// before mean nothing after.
-    pub(super) fn replacements(&self) -> u64 {
+    pub fn replacements(&self) -> u64 {
         self.replacements.load(Ordering::Acquire)
     }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::batch::RecordReader;
+use crate::batch::{BatchHeader, RecordReader};
 use crate::error::{Error, Result};
 
 use super::log::Log;
@@ -97,6 +97,19 @@ pub struct FoundTimestamp {
 }
 
 impl Log {
+    /// Where the batch begins that holds `offset`; where none does, `offset` itself. Errors: as `read`.
+    pub fn start_of_batch(&self, offset: i64) -> Result<i64> {
+        let offsets = self.offsets();
+        if !(offsets.log_start_offset..offsets.log_end_offset).contains(&offset) {
+            return Ok(offset);
+        }
+        let batch = self
+            .read(offset, 1, true, ReadIsolation::LogEnd)?
+            .to_vec()?;
+        let header = BatchHeader::parse(&batch)?;
+        Ok(header.map_or(offset, |header| header.base_offset.min(offset)))
+    }
+
     /// Batches from the one that holds `offset` on, within one segment.
     ///
     /// At most `max_bytes`, but the first batch whole if `min_one_batch`; empty at the end that

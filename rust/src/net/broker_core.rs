@@ -82,7 +82,7 @@ impl BrokerCore {
         let control = core.shared.control();
         let notices = control.clone();
         let (settings, moves) = (&core.shared.context.settings, core.shared.node.moves());
-        let moving_threads = settings.moving_threads;
+        let moving_threads = settings.moving_threads.max(1);
         moves.set_samples(settings.moving_samples);
         moves.set_rate(settings.moving_rate_bytes);
         core.shared

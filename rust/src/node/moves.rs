@@ -377,7 +377,8 @@ impl Node {
         self.moves.wake.notify_one();
     }
 
-    /// Goes on with the moves that the last process has left, and tells `tell` what goes wrong from now on. Once.
+    /// Goes on with the moves that the last process has left, and tells `tell` what goes wrong from now on. Once. Without
+    /// threads they stand still until `step_moves`.
     pub fn resume_moves(
         self: &Arc<Self>,
         threads_max: usize,
@@ -386,7 +387,7 @@ impl Node {
         let _ = self.moves.tell.set(Box::new(tell));
         self.moves
             .threads_max
-            .store(threads_max.max(1) as u64, Ordering::Relaxed);
+            .store(threads_max as u64, Ordering::Relaxed);
         let image = self.image();
         let _altering = self.altering.lock();
         for to in self.directories() {
@@ -450,7 +451,9 @@ impl Node {
 
     fn run_moves(self: &Arc<Self>) {
         while let Some(next) = self.next_move() {
-            let stepped = or_error(&next.log.directory(), || Ok(self.step(&next)));
+            let stepped = or_error(&next.log.directory(), || {
+                Ok(self.step(&next, None, wall_ms()))
+            });
             let step = stepped.unwrap_or_else(|error| {
                 self.moves
                     .tell(format!("the move of {}: {error}", next.name()));
@@ -465,6 +468,18 @@ impl Node {
                     let mut all = self.moves.all.lock();
                     all.retain(|each| !Arc::ptr_eq(each, &next));
                 }
+            }
+        }
+    }
+
+    /// Takes a step with each move, of about so many bytes: what threads do otherwise, for who has set none to it.
+    pub fn step_moves(self: &Arc<Self>, bytes_max: u64, now_ms: i64) {
+        self.moves.due.lock().moves.clear();
+        let all = self.moves.all.lock().clone();
+        for each in all {
+            if let Step::Over = self.step(&each, Some(bytes_max), now_ms) {
+                let is_other = |other: &Arc<Move>| !Arc::ptr_eq(other, &each);
+                self.moves.all.lock().retain(is_other);
             }
         }
     }
@@ -487,9 +502,9 @@ impl Node {
         }
     }
 
-    fn step(&self, moving: &Arc<Move>) -> Step {
+    /// `bytes_max` are those to be copied, else as many as the rate lets.
+    fn step(&self, moving: &Arc<Move>, bytes_max: Option<u64>, now_ms: i64) -> Step {
         let mut work = moving.work.lock();
-        let now_ms = wall_ms();
         if work.is_over {
             return Step::Over;
         }
@@ -507,11 +522,14 @@ impl Node {
             }
             return Step::Over;
         }
-        let wait = self.moves.wait_for_rate();
-        if !wait.is_zero() {
-            return Step::Later(wait.min(MOVE_RETRY));
+        if bytes_max.is_none() {
+            let wait = self.moves.wait_for_rate();
+            if !wait.is_zero() {
+                return Step::Later(wait.min(MOVE_RETRY));
+            }
         }
-        match self.go_on(moving, &mut work, now_ms) {
+        let piece_bytes = bytes_max.unwrap_or_else(|| self.moves.piece_bytes());
+        match self.go_on(moving, &mut work, piece_bytes, now_ms) {
             Ok(step) => step,
             Err(Error::LogDeleted { .. }) => {
                 // Its topic goes: the next step gives the move up.
@@ -533,8 +551,13 @@ impl Node {
         }
     }
 
-    fn go_on(&self, moving: &Arc<Move>, work: &mut Work, now_ms: i64) -> Result<Step> {
-        let piece_bytes = self.moves.piece_bytes();
+    fn go_on(
+        &self,
+        moving: &Arc<Move>,
+        work: &mut Work,
+        piece_bytes: u64,
+        now_ms: i64,
+    ) -> Result<Step> {
         let copied = work.copying.step(piece_bytes, now_ms)?;
         self.moves.note_copied(copied.bytes);
         if !copied.is_near_the_end {

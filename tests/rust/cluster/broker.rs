@@ -18,7 +18,6 @@ use kafkalite::uuid::Uuid;
 use parking_lot::Mutex;
 
 use super::bytes::TOPIC;
-use super::faults::Fault;
 use super::fetcher::Fetcher;
 use super::membership::CONTROLLER_MS;
 use super::plan::Plan;
@@ -49,7 +48,7 @@ pub struct Broker {
 pub struct Process {
     pub claimed: Option<Claimed>,
     /// `None` until the metadata has been caught up with.
-    pub node: Option<Node>,
+    pub node: Option<Arc<Node>>,
     pub sessions: FetchSessions,
     pub woken: Arc<Woken>,
     pub broker_epoch: i64,
@@ -63,6 +62,8 @@ pub struct Process {
     pub slots: u64,
     /// Partitions of which a flush is due.
     pub flushes: BTreeSet<usize>,
+    /// The log directories of replicas, of which the controller was told last.
+    pub places: BTreeMap<usize, Uuid>,
     isr_queue: VecDeque<Asked>,
     isr_is_asked: bool,
     /// What was asked last for each partition.
@@ -97,8 +98,12 @@ impl Wake for Woken {
 
 impl Broker {
     pub fn new(id: i32, plan: &Plan) -> Broker {
-        let fails = plan.faults.contains(&Fault::DirectoryFailure);
-        let names: &[&str] = if fails { &["/m", "/a", "/b"] } else { &["/a"] };
+        let has_two = plan.has_two_directories();
+        let names: &[&str] = if has_two {
+            &["/m", "/a", "/b"]
+        } else {
+            &["/a"]
+        };
         let paths: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
         let identity = |number| MetaProperties {
             version: 1,
@@ -118,7 +123,7 @@ impl Broker {
             id,
             storage: MemoryStorage::with_files(files),
             metadata_path: paths[0].clone(),
-            paths: if fails { paths[1..].to_vec() } else { paths },
+            paths: if has_two { paths[1..].to_vec() } else { paths },
             stored_epoch: -1,
             life: 0,
             process: None,
@@ -140,7 +145,7 @@ impl Broker {
         }
     }
 
-    pub fn node(&self) -> Option<&Node> {
+    pub fn node(&self) -> Option<&Arc<Node>> {
         self.process.as_ref()?.node.as_ref()
     }
 
@@ -213,6 +218,7 @@ impl World {
             waiting: BTreeMap::new(),
             slots: 0,
             flushes: BTreeSet::new(),
+            places: BTreeMap::new(),
             isr_queue: VecDeque::new(),
             isr_is_asked: false,
             asked: BTreeMap::new(),
@@ -330,6 +336,14 @@ impl World {
                     "{:?}",
                     written.err()
                 );
+                for log in directory.logs() {
+                    let deleted = log.delete_old_segments(now_ms);
+                    assert!(
+                        deleted.is_ok() || is_offline(directory),
+                        "{:?}",
+                        deleted.err()
+                    );
+                }
                 let removed = directory.remove_condemned(now_ms);
                 assert!(
                     removed.is_ok() || is_offline(directory),

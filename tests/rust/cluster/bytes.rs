@@ -96,8 +96,8 @@ pub fn produced(answer: &[u8]) -> Result<(i16, i64)> {
     Ok((reader.i16()?, reader.i64()?))
 }
 
-/// A consumer's Fetch of one partition without a session, behind its header.
-pub fn fetch(index: usize, offset: i64, max_wait_ms: i32) -> Vec<u8> {
+/// A consumer's Fetch of one partition without a session, behind its header. The rack may be empty.
+pub fn fetch(index: usize, offset: i64, rack: &str, max_wait_ms: i32) -> Vec<u8> {
     let mut writer = Writer::default();
     for number in [max_wait_ms, 1, 1 << 16] {
         writer.i32(number);
@@ -117,9 +117,29 @@ pub fn fetch(index: usize, offset: i64, max_wait_ms: i32) -> Vec<u8> {
     writer.no_tags(true);
     writer.no_tags(true);
     writer.array_length(0, true);
-    writer.string("", true);
+    writer.string(rack, true);
     writer.no_tags(true);
     writer.bytes
+}
+
+/// The replica from which the consumer is to read instead, in the body of an answer to `fetch`.
+pub fn preferred_read_replica(body: &[u8]) -> Result<Option<i32>> {
+    let mut reader = Reader::new(body);
+    // Throttle time, error code, session.
+    reader.take(4 + 2 + 4)?;
+    if reader.array_length(true)? == 0 {
+        return Ok(None);
+    }
+    reader.uuid()?;
+    reader.array_length(true)?;
+    // Index, error code, high watermark, last stable offset, log start.
+    reader.take(4 + 2 + 3 * 8)?;
+    for _ in 0..reader.nullable_length(true)?.unwrap_or(0) {
+        reader.take(2 * 8)?;
+        reader.skip_tags(true)?;
+    }
+    let replica = reader.i32()?;
+    Ok((replica >= 0).then_some(replica))
 }
 
 /// The bytes of an answer behind its size and header.

@@ -10,30 +10,31 @@
 //! Controller           nobody fenced in the ISR, no ELR beside an ISR of min.insync.replicas
 //! Monotonic            within an epoch no client is told a lower high watermark than before
 //! Quorum               a leader's maximal ISR holds all of the controller's, in the same epoch
+//! CommittedRead        no consumer is shown what the broker that answers does not know to be committed, leader or not
+//! LogStart             a log begins where it did or later, and never behind its high watermark
+//! Deleted              once DeleteRecords has an answer no replica in sync has the records
+//! EpochsGrow, MetadataLogMatching   see `metadata_checker.rs`
 //! ```
 //! After an unclean election the truth is what the new leader has of it: older leaders are believed no more.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use kafkalite::log::read::ReadIsolation;
 use kafkalite::replica::{Partition, Role};
 
 use super::bytes::{Entry, TOPIC, entries};
-use super::controller::NO_LEADER;
+use super::controller::{NO_LEADER, PartitionState};
+use super::metadata_checker::MetadataChecker;
+use super::mirrors::{MadeOf, Mirror, Start, bytes_from, check_start};
 use super::plan::Plan;
 use super::seam;
 use super::world::World;
 
-/// A replica's log as it was last looked at.
-#[derive(Default)]
-struct Mirror {
-    life: u64,
-    truncations: u64,
-    entries: Vec<Entry>,
-    /// So many are those that are committed, at this turn of the truth.
-    matched: usize,
-    turn: u64,
-}
+/// One that was deleted before anybody saw it.
+const DELETED: Entry = Entry {
+    offset: -1,
+    leader_epoch: -1,
+    value: 0,
+};
 
 #[derive(Default)]
 struct Truth {
@@ -49,10 +50,15 @@ struct Truth {
     leaders: BTreeMap<i32, i32>,
 }
 
+/// Who tells a high watermark: broker, its life, partition, leader epoch.
+pub type Teller = (i32, u64, usize, i32);
+
 pub struct Checker {
     partitions: Vec<Truth>,
     mirrors: BTreeMap<(i32, usize), Mirror>,
-    told: HashMap<(i32, usize, i32), i64>,
+    starts: BTreeMap<(i32, usize), Start>,
+    told: HashMap<Teller, i64>,
+    pub metadata: MetadataChecker,
     /// Partition, offset and values that were acknowledged in the event that is looked at.
     acked: Vec<(usize, i64, Vec<u64>)>,
     /// Values of producers that send each once.
@@ -68,11 +74,15 @@ macro_rules! require {
     };
 }
 
+pub(super) use require;
+
 impl Checker {
     pub fn new(plan: &Plan) -> Checker {
         Checker {
             partitions: (0..plan.partitions).map(|_| Truth::default()).collect(),
             mirrors: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            metadata: MetadataChecker::default(),
             told: HashMap::new(),
             acked: Vec::new(),
             sent_once: HashSet::new(),
@@ -116,8 +126,14 @@ impl Checker {
     }
 
     /// A client was told this high watermark.
-    pub fn on_told(&mut self, (id, index): (i32, usize), leader_epoch: i32, high_watermark: i64) {
-        let told = self.told.entry((id, index, leader_epoch)).or_insert(-1);
+    pub fn on_told(&mut self, teller: Teller, high_watermark: i64) {
+        let (id, _, index, leader_epoch) = teller;
+        let truth = &self.partitions[index];
+        if truth.turn > 0 || truth.is_open {
+            // A follower may be cut below what it has told.
+            return;
+        }
+        let told = self.told.entry(teller).or_insert(-1);
         require!(
             high_watermark >= *told,
             "Monotonic: broker {id} tells {high_watermark} of t-{index} in epoch {leader_epoch}, after {told}"
@@ -126,9 +142,28 @@ impl Checker {
     }
 }
 
+/// A broker shows records to a consumer, and knows that all below this offset are committed.
+pub fn require_shown(id: i32, high_watermark: i64, shown: &[Entry]) {
+    let uncommitted = shown.iter().find(|entry| entry.offset >= high_watermark);
+    require!(
+        uncommitted.is_none(),
+        "CommittedRead: broker {id} shows {uncommitted:?}, and knows {high_watermark} to be committed"
+    );
+}
+
 impl World {
     /// All that must hold now.
     pub fn check(&mut self) {
+        self.check_replicas();
+        if self.is_checked {
+            let mut metadata = std::mem::take(&mut self.checker.metadata);
+            metadata.check(self);
+            self.checker.metadata = metadata;
+        }
+    }
+
+    /// All that must hold also while metadata comes into force.
+    pub fn check_replicas(&mut self) {
         if !self.is_checked {
             return;
         }
@@ -188,7 +223,7 @@ impl World {
             .mirrors
             .iter_mut()
             .filter(|((_, of), _)| *of == index);
-        mirrors.for_each(|(_, mirror)| mirror.match_with(truth));
+        mirrors.for_each(|(_, mirror)| mirror.match_with(truth.turn, &truth.committed));
         for id in state.isr.iter().chain(&state.elr) {
             let broker = &self.brokers[id];
             let is_its = broker.process.as_ref().is_some_and(|process| {
@@ -224,6 +259,29 @@ impl World {
                 state.leader,
                 state.isr
             );
+        }
+    }
+
+    /// The answer is that no replica that lives has records below this offset.
+    pub fn check_deleted(&self, leader: &Partition, offset: i64) {
+        let state = &self.controller.metadata().partitions[leader.index as usize];
+        if state.leader_epoch != leader.leader_epoch {
+            return; // Others may be in sync by now.
+        }
+        for id in &state.isr {
+            let broker = &self.brokers[id];
+            let known = &self.controller.metadata().brokers[id];
+            let process = broker.process.as_ref();
+            let is_its = process.is_some_and(|it| it.broker_epoch == known.broker_epoch);
+            let replica = broker.replica(leader.index as usize);
+            if let Some(replica) = replica.filter(|it| is_its && !it.is_offline()) {
+                let start = replica.log.offsets().log_start_offset;
+                require!(
+                    start >= offset,
+                    "Deleted: broker {id} has t-{} from {start} on, all below {offset} is told to be deleted",
+                    leader.index
+                );
+            }
         }
     }
 
@@ -264,6 +322,9 @@ impl World {
             if !all.iter().all(is_even) {
                 return Some(format!("replicas of t-{index} end at {all:?}"));
             }
+            if let Some(sentence) = self.misplaced(index, state) {
+                return Some(sentence);
+            }
             if let Some(consumer) = self.consumers.iter().find(|it| it.lags(index, end)) {
                 return Some(format!("consumer {} has not read all", consumer.number));
             }
@@ -271,15 +332,30 @@ impl World {
         None
     }
 
+    /// A replica that is on its way to another directory, or lies elsewhere than the metadata says.
+    fn misplaced(&self, index: usize, state: &PartitionState) -> Option<String> {
+        state.replicas.iter().find_map(|id| {
+            let broker = &self.brokers[id];
+            if broker.node().is_some_and(|node| node.moves().count() > 0) {
+                return Some(format!("broker {id} moves replicas"));
+            }
+            let replica = broker.replica(index)?;
+            let lies = replica.directory().identity().directory_id;
+            let topic = broker.node()?.image().topic(TOPIC)?.clone();
+            let told = topic.partition(index as i32)?.directory_of(*id);
+            (lies != told).then(|| format!("t-{index} of broker {id} is in {lies:?}, not {told:?}"))
+        })
+    }
+
     pub fn check_end(&mut self) {
         if let Some(sentence) = self.unrest() {
             panic!("Converges: {sentence}");
         }
         for (index, state) in self.controller.metadata().partitions.iter().enumerate() {
-            let bytes_of = |id: &i32| {
-                let replica = self.brokers[id].replica(index).expect("at rest");
-                bytes_from(&replica, 0)
-            };
+            let replica = |id: &i32| self.brokers[id].replica(index).expect("at rest");
+            let start_of = |id: &i32| replica(id).log.offsets().log_start_offset;
+            let start = state.replicas.iter().map(start_of).max().unwrap_or(0);
+            let bytes_of = |id: &i32| bytes_from(&replica(id), start);
             let leaders = bytes_of(&state.leader);
             for id in &state.replicas {
                 require!(
@@ -298,32 +374,6 @@ impl World {
             }
         }
     }
-}
-
-fn bytes_from(replica: &Partition, from: i64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut next = from;
-    while next < replica.log.offsets().log_end_offset {
-        let range = replica.log.read(next, 1 << 20, true, ReadIsolation::LogEnd);
-        let part = range.unwrap().to_vec().unwrap();
-        let found = entries(&part, next);
-        let Some(last) = found.last() else {
-            panic!(
-                "Readable: nothing of t-{} can be read at {next}, {:?}, segments {:?}",
-                replica.index,
-                replica.log.offsets(),
-                replica
-                    .log
-                    .segments()
-                    .iter()
-                    .map(|it| (it.base_offset(), it.end()))
-                    .collect::<Vec<_>>()
-            );
-        };
-        next = last.offset + 1;
-        bytes.extend(part);
-    }
-    bytes
 }
 
 impl Checker {
@@ -351,21 +401,32 @@ impl Checker {
                 "OneWriter: brokers {leader} and {id} lead t-{index} in epoch {epoch}"
             );
         }
+        let is_cut_uncleanly = truth.turn > 0 || truth.is_open;
+        check_start(&mut self.starts, (id, life), partition, is_cut_uncleanly);
         let mirror = self.mirrors.entry((id, index)).or_default();
-        let is_cut = mirror.life == life && mirror.truncations != log.truncations();
-        if (mirror.life, mirror.truncations) != (life, log.truncations())
-            || offsets.log_end_offset < mirror.entries.len() as i64
-        {
+        let made_of = MadeOf {
+            life,
+            truncations: log.truncations(),
+            replacements: log.replacements(),
+        };
+        let is_cut =
+            mirror.made_of.life == life && mirror.made_of.truncations != made_of.truncations;
+        if mirror.made_of != made_of || offsets.log_end_offset < mirror.end() {
+            let start = offsets.log_start_offset as usize;
             *mirror = Mirror {
-                life,
-                truncations: log.truncations(),
+                made_of,
+                start,
+                entries: Vec::new(),
+                matched: start,
                 turn: truth.turn,
-                ..Mirror::default()
             };
         }
-        let known = mirror.entries.len() as i64;
+        let known = mirror.end();
         if offsets.log_end_offset > known {
-            let before = mirror.entries.last().map_or(0, |entry| entry.value);
+            let before = match (mirror.entries.last(), mirror.start) {
+                (None, 0) => Some(0),
+                (last, _) => last.map(|entry| entry.value),
+            };
             let new = entries(&bytes_from(partition, known), known);
             truth.note_written(index, before, &new);
             mirror.entries.extend(new);
@@ -376,7 +437,7 @@ impl Checker {
         if epoch < truth.since_epoch || truth.is_open {
             return u64::from(is_cut);
         }
-        mirror.match_with(truth);
+        mirror.match_with(truth.turn, &truth.committed);
         let high_watermark = offsets.high_watermark as usize;
         let is_leader = partition.role == Role::Leader;
         if is_leader && high_watermark > truth.committed.len() {
@@ -384,11 +445,11 @@ impl Checker {
                 mirror.matched == truth.committed.len(),
                 "LeaderCompleteness: broker {id} leads t-{index} in epoch {epoch} with {:?} at {}, where {:?} is \
                  committed",
-                mirror.entries.get(mirror.matched),
+                mirror.at(mirror.matched),
                 mirror.matched,
                 truth.committed.get(mirror.matched)
             );
-            let more = &mirror.entries[truth.committed.len()..high_watermark];
+            let more = mirror.entries_up_to(high_watermark, truth.committed.len());
             truth.committed.extend_from_slice(more);
             mirror.matched = high_watermark;
         }
@@ -398,11 +459,10 @@ impl Checker {
         }
         if truth.turn > 0 && !is_leader && high_watermark > mirror.matched {
             // Or it has: that one holds the same, and has not committed it once more.
-            let known = mirror.entries.get(..high_watermark).map(<[Entry]>::to_vec);
             let leader = truth.leaders.last_key_value().map(|(_, leader)| *leader);
             let leaders = leader.and_then(|leader| self.mirrors.get(&(leader, index)));
-            let same = leaders.and_then(|leaders| leaders.entries.get(..high_watermark));
-            if same.is_some() && same == known.as_deref() {
+            let own = &self.mirrors[&(id, index)];
+            if leaders.is_some_and(|leaders| leaders.agrees_with(own, high_watermark)) {
                 return u64::from(is_cut);
             }
         }
@@ -414,45 +474,55 @@ impl Checker {
             partition.role,
             truth.committed.len(),
             mirror.matched,
-            mirror.entries.get(mirror.matched),
+            mirror.at(mirror.matched),
             truth.committed.get(mirror.matched)
         );
         u64::from(is_cut)
     }
 }
 
-impl Mirror {
-    fn match_with(&mut self, truth: &Truth) {
-        if self.turn != truth.turn {
-            (self.turn, self.matched) = (truth.turn, 0);
-        }
-        let both = self.entries.iter().zip(&truth.committed).skip(self.matched);
-        self.matched += both.take_while(|(own, committed)| own == committed).count();
-    }
-}
-
 impl Truth {
     /// Each record of an epoch at an offset is one record, behind one other: with that, logs that agree in one place
     /// agree in all before it.
-    fn note_written(&mut self, index: usize, mut before: u64, new: &[Entry]) {
+    /// `before`: the value behind which the first one stands; `None` where that was deleted.
+    fn note_written(&mut self, index: usize, mut before: Option<u64>, new: &[Entry]) {
         for entry in new {
             let place = (entry.leader_epoch, entry.offset);
-            let known = *self.written.entry(place).or_insert((entry.value, before));
+            let known = match (self.written.get(&place), before) {
+                (Some(known), _) => *known,
+                (None, None) => (entry.value, 0),
+                (None, Some(before)) => *self.written.entry(place).or_insert((entry.value, before)),
+            };
             require!(
-                known == (entry.value, before),
-                "OneWriter: t-{index} has {entry:?} behind {before} in one log, {} behind {} in another",
+                known.0 == entry.value && before.is_none_or(|before| known.1 == before),
+                "OneWriter: t-{index} has {entry:?} behind {before:?} in one log, {} behind {} in another",
                 known.0,
                 known.1
             );
-            before = entry.value;
+            before = Some(entry.value);
         }
     }
 
     /// An unclean election: what its leader does not have is lost.
     fn cut_to(&mut self, mirror: &Mirror, epoch: i32) {
-        let both = mirror.entries.iter().zip(&self.committed);
+        // What was deleted before its log begins was committed: whoever had it may have it still.
+        let gone = mirror.start.saturating_sub(self.committed.len());
+        self.committed.extend(std::iter::repeat_n(DELETED, gone));
+        let both = mirror.entries.iter().zip(&self.committed[mirror.start..]);
         let kept = both.take_while(|(own, committed)| own == committed).count();
-        self.committed.truncate(kept);
+        self.committed.truncate(mirror.start + kept);
         (self.turn, self.since_epoch, self.is_open) = (self.turn + 1, epoch, false);
     }
+}
+
+#[test]
+#[should_panic(expected = "CommittedRead: broker 2 shows")]
+fn a_record_that_is_shown_before_it_is_committed_is_found() {
+    let shown = |offset| Entry {
+        offset,
+        leader_epoch: 0,
+        value: 1,
+    };
+    require_shown(2, 6, &[shown(4), shown(5)]);
+    require_shown(2, 5, &[shown(4), shown(5)]);
 }

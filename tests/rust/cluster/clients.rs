@@ -1,8 +1,13 @@
 //! Producers that send each value once or again and again, and consumers that remember what they saw.
 
-use kafkalite::replica::follower::answer::FetchAnswer;
+use std::sync::Arc;
 
-use super::bytes::{self, Sender, behind_header, entries, produced};
+use kafkalite::replica::follower::answer::FetchAnswer;
+use kafkalite::replica::{Partition, Role};
+
+use super::bytes::{self, Sender, behind_header, entries, preferred_read_replica, produced};
+use super::checker::require_shown;
+use super::seam::RACKS;
 use super::world::{CLIENT, World};
 
 /// Versions in which they fetch.
@@ -34,7 +39,11 @@ impl Producer {
 
 pub struct Consumer {
     pub number: usize,
+    /// Where it is, if it reads nearby.
+    rack: &'static str,
     positions: Vec<i64>,
+    /// Replicas from which it was told to read, by partition.
+    near: Vec<Option<i32>>,
 }
 
 impl Consumer {
@@ -55,9 +64,15 @@ impl World {
             self.after(wait_ms, CLIENT, move |world| world.produce(number));
         }
         for number in 0..self.plan.consumers {
+            let rack = match self.chance(500) {
+                true => RACKS[number % RACKS.len()],
+                false => "",
+            };
             self.consumers.push(Consumer {
                 number,
+                rack,
                 positions: vec![0; self.plan.partitions],
+                near: vec![None; self.plan.partitions],
             });
             for index in 0..self.plan.partitions {
                 self.after(0, CLIENT, move |world| world.consume(number, index));
@@ -184,60 +199,91 @@ impl World {
         self.after(pause_ms, CLIENT, move |world| world.produce(number));
     }
 
+    // --- DeleteRecords ----------------------------------------------------------------------------
+
+    /// Some committed records of a partition are to go.
+    pub fn delete_records(&mut self, index: usize) {
+        let leader = self.controller.leader(index);
+        let replica = self.brokers.get(&leader).and_then(|it| it.replica(index));
+        let Some(replica) = replica else {
+            return;
+        };
+        let offsets = replica.log.offsets();
+        let offset = self.draw(offsets.log_start_offset, offsets.high_watermark);
+        self.note(|| format!("t-{index} is to have no records below {offset}"));
+        self.call(
+            (CLIENT, leader),
+            ANSWER_MS,
+            move |world, reply| world.serve_delete(leader, (index, offset), reply),
+            |_, _: Option<bool>| {},
+        );
+    }
+
     // --- consumers --------------------------------------------------------------------------------
 
     fn consume(&mut self, number: usize, index: usize) {
         if self.is_over {
             return;
         }
-        let leader = self.controller.leader(index);
-        if leader < 0 {
+        let consumer = &self.consumers[number];
+        let (offset, rack) = (consumer.positions[index], consumer.rack);
+        let from = consumer.near[index].unwrap_or_else(|| self.controller.leader(index));
+        if from < 0 {
             return self.after(200, CLIENT, move |world| world.consume(number, index));
         }
-        let offset = self.consumers[number].positions[index];
-        let body = bytes::fetch(index, offset, 500);
+        let body = bytes::fetch(index, offset, rack, 500);
         self.call(
-            (CLIENT + 50 + number as i32, leader),
+            (CLIENT + 50 + number as i32, from),
             ANSWER_MS,
             move |world, reply| {
-                let Some(replica) = world.brokers[&leader].replica(index) else {
+                let Some(replica) = world.brokers[&from].replica(index) else {
                     return;
                 };
                 let epoch = replica.leader_epoch;
                 let told = move |world: &mut World, answer: Vec<u8>| {
-                    world.on_answer_to_consumer((leader, index), epoch, &answer);
+                    world.on_answer_to_consumer((from, index), epoch, &answer);
                     reply(world, answer);
                 };
-                world.serve_fetch(leader, FETCH_VERSION, &body, Box::new(told));
+                world.serve_fetch(from, FETCH_VERSION, &body, Box::new(told));
             },
-            move |world, answer: Option<Vec<u8>>| world.on_consumed(number, index, answer),
+            move |world, answer: Option<Vec<u8>>| world.on_consumed((number, index), from, answer),
         );
     }
 
     /// The broker has put an answer together.
     fn on_answer_to_consumer(&mut self, (id, index): (i32, usize), epoch: i32, answer: &[u8]) {
         let start = behind_header(answer).unwrap().position();
-        let read = FetchAnswer::read(&answer[start..], 1).unwrap();
-        let is_same = self.brokers[&id]
-            .replica(index)
-            .is_some_and(|it| it.leader_epoch == epoch);
-        for part in read
-            .partitions
-            .iter()
-            .filter(|part| part.error_code == 0 && is_same)
-        {
-            self.checker
-                .on_told((id, index), epoch, part.high_watermark);
+        let body = &answer[start..];
+        let read = FetchAnswer::read(body, 1).unwrap();
+        let replica = self.brokers[&id].replica(index);
+        let Some(replica) = replica.filter(|it| it.leader_epoch == epoch) else {
+            return;
+        };
+        let life = self.brokers[&id].life;
+        for part in read.partitions.iter().filter(|part| part.error_code == 0) {
+            let shown = entries(&body[part.records.clone()], 0);
+            let high_watermark = part.high_watermark.min(replica.log.high_watermark());
+            require_shown(id, high_watermark, &shown);
+            let teller = (id, life, index, epoch);
+            self.checker.on_told(teller, part.high_watermark);
+            if replica.role == Role::Follower && !shown.is_empty() {
+                self.see("read from a follower");
+            }
         }
     }
 
-    fn on_consumed(&mut self, number: usize, index: usize, answer: Option<Vec<u8>>) {
+    fn on_consumed(&mut self, (number, index): (usize, usize), from: i32, answer: Option<Vec<u8>>) {
         let (mut pause_ms, mut seen) = (5, 0);
+        let leader = self.controller.leader(index);
+        let start_of = |replica: Arc<Partition>| replica.log.offsets().log_start_offset;
+        let consumer = &mut self.consumers[number];
+        // Whoever is refused, or not answered, asks the leader again.
+        let near = consumer.near[index].take();
         if let Some(answer) = answer {
             let start = behind_header(&answer).unwrap().position();
             let body = &answer[start..];
             let read = FetchAnswer::read(body, 1).unwrap();
-            let position = &mut self.consumers[number].positions[index];
+            let position = &mut consumer.positions[index];
             for part in &read.partitions {
                 match part.error_code {
                     0 => {
@@ -245,10 +291,14 @@ impl World {
                         *position = found.last().map_or(*position, |last| last.offset + 1);
                         self.checker.on_consumed(index, &found);
                         seen += found.len();
+                        let preferred = preferred_read_replica(body).unwrap();
+                        consumer.near[index] = preferred.or(near);
                     }
-                    // OFFSET_OUT_OF_RANGE: after an unclean election, or of a leader that has not heard yet.
-                    1 => {
-                        *position = 0;
+                    // OFFSET_OUT_OF_RANGE, of a leader: records were deleted, or this is after an unclean election, or
+                    // the leader has not heard yet.
+                    1 if from == leader => {
+                        let leader = self.brokers[&leader].replica(index);
+                        *position = leader.map_or(0, start_of);
                         pause_ms = 100;
                     }
                     _ => pause_ms = 100,

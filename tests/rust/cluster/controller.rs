@@ -8,6 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use kafkalite::uuid::Uuid;
+
+use super::planted::Planted;
+
 pub const NO_LEADER: i32 = -1;
 
 /// Error codes of Kafka's that the controller answers.
@@ -51,6 +55,8 @@ pub struct PartitionState {
     pub is_recovering: bool,
     pub adding: Vec<i32>,
     pub removing: Vec<i32>,
+    /// Log directories of replicas, where brokers have said so since the partition was made.
+    pub directories: BTreeMap<i32, Uuid>,
 }
 
 /// The metadata at a version.
@@ -158,8 +164,7 @@ pub struct Controller {
     session_ms: i64,
     /// Replicas of the partitions that are made once all brokers are there.
     wanted: Vec<Vec<i32>>,
-    /// Planted: who fetched in which process is not looked at (KIP-903).
-    pub ignores_broker_epochs: bool,
+    pub planted: Option<Planted>,
     /// Elections of a leader that may lack committed records, since somebody last looked.
     pub unclean_elections: Vec<usize>,
 }
@@ -179,7 +184,7 @@ impl Controller {
             sessions: BTreeMap::new(),
             session_ms,
             wanted: replicas,
-            ignores_broker_epochs: false,
+            planted: None,
             unclean_elections: Vec::new(),
         }
     }
@@ -199,6 +204,10 @@ impl Controller {
     fn commit(&mut self) {
         self.metadata.version += 1;
         self.history.push(Rc::new(self.metadata.clone()));
+    }
+
+    fn has(&self, planted: Planted) -> bool {
+        self.planted == Some(planted)
     }
 
     fn is_active(&self, broker: i32) -> bool {
@@ -232,7 +241,11 @@ impl Controller {
             let is_clean = known.broker_epoch == previous_broker_epoch;
             self.remove_from_isr(broker, !is_clean);
         }
-        let broker_epoch = self.metadata.version + 1;
+        let known = self.metadata.brokers.get(&broker);
+        let broker_epoch = match known.filter(|_| self.has(Planted::OldBrokerEpoch)) {
+            Some(known) => known.broker_epoch,
+            None => self.metadata.version + 1,
+        };
         let registration = Registration {
             broker_epoch,
             incarnation,
@@ -368,6 +381,7 @@ impl Controller {
             is_recovering: false,
             adding: Vec::new(),
             removing: Vec::new(),
+            directories: BTreeMap::new(),
         });
         self.metadata.partitions.extend(made);
     }
@@ -430,7 +444,7 @@ impl Controller {
             let registered = self.metadata.brokers.get(id);
             registered.is_some_and(|known| {
                 let is_same = *epoch == -1 || *epoch == known.broker_epoch;
-                known.is_active() && (is_same || self.ignores_broker_epochs)
+                known.is_active() && (is_same || self.has(Planted::NoBrokerEpochCheck))
             })
         };
         if !asked.isr.iter().all(is_eligible) {
@@ -485,6 +499,27 @@ impl Controller {
         true
     }
 
+    /// A broker says in which of its log directories a replica lies (AssignReplicasToDirs). False: it is not the process
+    /// that is registered, or has no such replica.
+    pub fn assign_directory(
+        &mut self,
+        broker: i32,
+        broker_epoch: i64,
+        (partition, directory): (usize, Uuid),
+    ) -> bool {
+        let known = self.metadata.brokers.get(&broker);
+        let is_its = known.is_some_and(|known| known.broker_epoch == broker_epoch);
+        let state = &mut self.metadata.partitions[partition];
+        if !is_its || !state.replicas.contains(&broker) {
+            return false;
+        }
+        if state.directories.insert(broker, directory) != Some(directory) {
+            state.partition_epoch += 1;
+            self.commit();
+        }
+        true
+    }
+
     pub fn set_min_isr(&mut self, min_isr: usize) {
         self.metadata.min_isr = min_isr;
         for index in 0..self.metadata.partitions.len() {
@@ -501,6 +536,8 @@ impl Controller {
         next.isr = change.isr.clone();
         next.is_recovering = change.is_recovering;
         complete_reassignment(&mut next);
+        let (replicas, directories) = (&next.replicas, &mut next.directories);
+        directories.retain(|id, _| replicas.contains(id));
         let min_isr = self.metadata.effective_min_isr(&next);
         next.elr = match next.isr.len() >= min_isr {
             true => Vec::new(),
@@ -528,7 +565,7 @@ impl Controller {
                 next.elr.clear();
             }
             next.leader = leader;
-            next.leader_epoch += 1;
+            next.leader_epoch += i32::from(!self.has(Planted::OldLeaderEpoch));
         } else if !missing(&now.replicas, &next.replicas).is_empty() {
             next.leader_epoch += 1;
         }

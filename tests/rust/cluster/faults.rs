@@ -1,5 +1,5 @@
 //! What strikes: processes die, power is cut, disks fail, processes stand still, clocks jump, links are cut one way or
-//! both, and the cluster is changed on purpose.
+//! both, and the cluster is changed on purpose, or records are deleted.
 
 use super::controller::Election;
 use super::world::{CONTROLLER, World};
@@ -24,9 +24,12 @@ pub enum Fault {
     MinIsr,
     UncleanElection,
     PreferredElection,
+    DeleteRecords,
+    /// Of a replica into the other log directory of its broker.
+    Move,
 }
 
-const ALL: [(Fault, u64); 13] = [
+const ALL: [(Fault, u64); 15] = [
     (Fault::Kill, 60),
     (Fault::PowerCut, 50),
     (Fault::PowerCuts, 20),
@@ -40,6 +43,8 @@ const ALL: [(Fault, u64); 13] = [
     (Fault::MinIsr, 10),
     (Fault::UncleanElection, 10),
     (Fault::PreferredElection, 40),
+    (Fault::DeleteRecords, 30),
+    (Fault::Move, 25),
 ];
 
 impl Fault {
@@ -138,6 +143,8 @@ impl World {
             Fault::PreferredElection => {
                 self.controller.elect(partition, Election::Preferred);
             }
+            Fault::DeleteRecords => self.delete_records(partition),
+            Fault::Move => self.move_replica(id, partition),
         }
     }
 

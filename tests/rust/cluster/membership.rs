@@ -3,16 +3,20 @@
 
 use kafkalite::log::config::LogConfig;
 use kafkalite::node::{MetadataDelta, TopicPlan};
+use kafkalite::uuid::Uuid;
 
 use super::broker::{directory_id, is_offline};
 use super::bytes::{TOPIC, TOPIC_ID};
 use super::controller::{Heartbeat, HeartbeatAnswer, Metadata, code};
-use super::faults::Fault;
+use super::planted::{Planted, move_early};
 use super::seam;
 use super::world::{CONTROLLER, World};
+use crate::memory_storage::crash::Crash;
 
 /// A request to the controller fails after so long.
 pub const CONTROLLER_MS: i64 = 600;
+/// So much of a replica is copied at once: some batches.
+const MOVED_BYTES: u64 = 600;
 
 impl World {
     // --- the controller's clients -----------------------------------------------------------------
@@ -68,16 +72,25 @@ impl World {
                 reply(world, answer);
             },
             move |world, answer: Option<HeartbeatAnswer>| {
-                let known = answer.filter(|answer| answer.error_code == code::NONE);
-                if let Some(answer) = known {
-                    world.process(id).expect("alive").is_fenced = answer.is_fenced;
-                    if answer.should_shut_down {
-                        world.stop(id);
-                    }
+                if let Some(answer) = answer {
+                    world.on_heartbeat(id, answer);
                 }
             },
         );
         self.after(self.plan.heartbeat_ms, id, move |world| world.heartbeat(id));
+    }
+
+    fn on_heartbeat(&mut self, id: i32, answer: HeartbeatAnswer) {
+        if answer.error_code == code::STALE_BROKER_EPOCH {
+            // A late registration of an earlier process has taken the place of this one's: `replication/lifecycle.py` ends.
+            self.see("replaced registration");
+            return self.kill(id, Crash::Kill);
+        }
+        assert_eq!(answer.error_code, code::NONE);
+        self.process(id).expect("alive").is_fenced = answer.is_fenced;
+        if answer.should_shut_down {
+            self.stop(id);
+        }
     }
 
     fn offline_partitions(&self, id: i32) -> Vec<usize> {
@@ -123,8 +136,7 @@ impl World {
     }
 
     fn topic_plan(&self, metadata: &Metadata) -> TopicPlan {
-        let fails = self.plan.faults.contains(&Fault::DirectoryFailure);
-        let directory_of = |index| match fails {
+        let directory_of = |index| match self.plan.has_two_directories() {
             true => directory_id(1 + index % 2),
             false => directory_id(0),
         };
@@ -142,7 +154,10 @@ impl World {
 
     pub fn publish(&mut self, id: i32, metadata: &Metadata) {
         self.note(|| format!("broker {id} is at version {}", metadata.version));
-        let plan = self.topic_plan(metadata);
+        let applied = self
+            .planted
+            .map(|planted| planted.applied(self, metadata.version));
+        let plan = self.topic_plan(applied.as_deref().unwrap_or(metadata));
         let now_ms = self.clock_of(id);
         let lag_ms = self.plan.lag_ms;
         let process = self.process(id).expect("alive");
@@ -157,7 +172,7 @@ impl World {
         seam::set_brokers(node, metadata);
         seam::set_lag(node, lag_ms);
         // A leader that waited for a broker which is fenced by now commits, also one that is none in the next step.
-        self.check();
+        self.check_replicas();
         let process = self.process(id).expect("alive");
         let node = process.node.as_ref().expect("loaded");
         for (directory, wanted) in node.missing_logs(std::slice::from_ref(&plan)) {
@@ -192,17 +207,92 @@ impl World {
         self.reassign_fetchers(id);
     }
 
+    /// Has the controller know in which directory a replica lies, as often as it takes.
+    fn assign_directory(&mut self, id: i32, place: (usize, Uuid)) {
+        let process = self.process(id).expect("alive");
+        process.places.insert(place.0, place.1);
+        self.ask_assignment(id, place);
+    }
+
+    fn ask_assignment(&mut self, id: i32, place: (usize, Uuid)) {
+        let broker_epoch = self.process(id).expect("alive").broker_epoch;
+        // Requests of a connection keep their order: an earlier one does not come after a later one.
+        let is_last = move |world: &mut World| {
+            let process = world.process(id);
+            process.is_some_and(|process| process.places.get(&place.0) == Some(&place.1))
+        };
+        self.call(
+            (id, CONTROLLER),
+            CONTROLLER_MS,
+            move |world, reply| {
+                if is_last(world) {
+                    let taken = world.controller.assign_directory(id, broker_epoch, place);
+                    world.note(|| format!("broker {id} has t-{} in {}: {taken}", place.0, place.1));
+                    reply(world, ());
+                }
+            },
+            move |world, answer| {
+                if answer.is_none() && is_last(world) {
+                    world.after(100, id, move |world| world.ask_assignment(id, place));
+                }
+            },
+        );
+    }
+
+    /// A replica is to lie in the other directory.
+    pub fn move_replica(&mut self, id: i32, index: usize) {
+        let now_ms = self.clock_of(id);
+        let broker = &self.brokers[&id];
+        let (Some(node), Some(replica)) = (broker.node(), broker.replica(index)) else {
+            return;
+        };
+        let mut paths = node.directories().iter().map(|each| each.path());
+        let Some(to) = paths.find(|path| *path != replica.directory().path()) else {
+            return;
+        };
+        if self.planted == Some(Planted::MoveWithoutLastRecords) {
+            move_early(self, id, index);
+            return;
+        }
+        let begun = node.alter_log_dir(TOPIC, index as i32, to, now_ms);
+        let sentence = format!("broker {id} moves t-{index} to {}: {begun:?}", to.display());
+        self.note(|| sentence);
+    }
+
+    /// The thread that moves replicas.
+    fn go_on_moving(&mut self, id: i32) {
+        let now_ms = self.clock_of(id);
+        let Some(node) = self.broker(id).node() else {
+            return;
+        };
+        let before = node.moves().count();
+        node.step_moves(MOVED_BYTES, now_ms);
+        let ended = before - node.moves().count();
+        for place in seam::take_assignments(node) {
+            self.assign_directory(id, place);
+        }
+        if ended > 0 {
+            self.note(|| format!("broker {id} has ended {ended} moves"));
+            self.see("moved");
+        }
+        let pause_ms = if before > 0 { self.draw(1, 100) } else { 100 };
+        self.after(pause_ms, id, move |world| world.go_on_moving(id));
+    }
+
     fn load(&mut self, id: i32, plan: &TopicPlan, metadata: &Metadata) {
         let lag_ms = self.plan.lag_ms;
         let process = self.process(id).expect("alive");
         let claimed = process.claimed.take().expect("not loaded yet");
-        let node = seam::load(claimed, plan, process.woken.clone(), metadata, lag_ms);
-        for note in &node.1 {
-            let note = note.clone();
+        let loaded = seam::load(claimed, plan, process.woken.clone(), metadata, lag_ms);
+        process.node = Some(loaded.node);
+        for note in loaded.notes {
             self.note(|| format!("broker {id}: {note}"));
         }
-        self.process(id).expect("alive").node = Some(node.0);
         self.note(|| format!("broker {id} has loaded its logs"));
+        for place in loaded.moved {
+            self.assign_directory(id, place);
+        }
+        self.go_on_moving(id);
         self.reassign_fetchers(id);
         self.sweep(id);
         self.checkpoint(id);

@@ -9,9 +9,10 @@
 //! broker.rs      a disk and a process on it       faults.rs    what strikes
 //! membership.rs  how it belongs to the cluster    clients.rs   producers and consumers
 //! serving.rs     what others ask of it            checker.rs   what must hold, after each event and at the end
-//! fetcher.rs     how it follows                   planted.rs   bugs that must be found
-//! seam.rs        the engine's words for things    seeds.rs     the runs
-//! controller.rs  the model of the controllers     stories.rs   bugs that Kafka had, told without a seed
+//! fetcher.rs     how it follows                   metadata_checker.rs, mirrors.rs   parts of that
+//! seam.rs        the engine's words for things    planted.rs   bugs that must be found
+//! controller.rs  the model of the controllers     seeds.rs     the runs
+//! bytes.rs       requests and records as bytes    stories.rs   bugs that Kafka had, and ours, told without a seed
 //! ```
 
 mod broker;
@@ -22,6 +23,8 @@ mod controller;
 mod faults;
 mod fetcher;
 mod membership;
+mod metadata_checker;
+mod mirrors;
 mod plan;
 mod planted;
 mod seam;

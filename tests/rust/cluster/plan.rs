@@ -124,6 +124,12 @@ impl Plan {
         plan
     }
 
+    /// One of them may fail, or replicas move from one to the other.
+    pub fn has_two_directories(&self) -> bool {
+        let needs_two = |fault: &Fault| matches!(fault, Fault::DirectoryFailure | Fault::Move);
+        self.faults.iter().any(needs_two)
+    }
+
     /// Replicas of each partition, by index.
     pub fn replicas(&self) -> Vec<Vec<i32>> {
         let brokers = self.brokers as usize;

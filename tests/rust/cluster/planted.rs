@@ -13,8 +13,15 @@
 //! unflushed_end              a durable follower asks for more before what it has is on disk
 //! early_shrink               a shrink counts before the controller has agreed
 //! success_after_demotion     acks=all succeeds once the high watermark passes, whoever leads by then
+//! own_high_watermark         a follower shows consumers all that it has (KIP-392)
+//! old_metadata               a broker takes a version of the metadata for applied that it has not applied
+//! old_broker_epoch           the controller gives a process the broker epoch of the one before
+//! old_leader_epoch           the controller elects another leader in the same epoch
+//! deleted_by_leader_only     DeleteRecords succeeds when the leader's log begins there
+//! move_without_last_records  a replica goes to its new directory without what came behind the last piece
 //! ```
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use kafkalite::api::k00_produce::{Outcome, Produce};
@@ -22,12 +29,14 @@ use kafkalite::batch::BatchHeader;
 use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::error::Result;
 use kafkalite::log::append::{AppendInfo, AppendRequest};
+use kafkalite::log::directory::NewLog;
 use kafkalite::replica::follower::answer::FetchAnswer;
 use kafkalite::replica::leader::LeaderState;
+use kafkalite::replica::moves::Copying;
 use kafkalite::replica::{Partition, Role};
 
-use super::bytes::behind_header;
-use super::controller::{AlterPartition, code};
+use super::bytes::{TOPIC, TOPIC_ID, behind_header};
+use super::controller::{AlterPartition, Metadata, code};
 use super::faults::Fault;
 use super::plan::Plan;
 use super::world::World;
@@ -45,9 +54,15 @@ pub enum Planted {
     UnflushedEnd,
     EarlyShrink,
     SuccessAfterDemotion,
+    OwnHighWatermark,
+    OldMetadata,
+    OldBrokerEpoch,
+    OldLeaderEpoch,
+    DeletedByLeaderOnly,
+    MoveWithoutLastRecords,
 }
 
-pub const ALL: [(&str, Planted); 11] = [
+pub const ALL: [(&str, Planted); 17] = [
     ("hw_by_isr", Planted::HwByIsr),
     (
         "expand_without_epoch_start",
@@ -62,6 +77,12 @@ pub const ALL: [(&str, Planted); 11] = [
     ("unflushed_end", Planted::UnflushedEnd),
     ("early_shrink", Planted::EarlyShrink),
     ("success_after_demotion", Planted::SuccessAfterDemotion),
+    ("own_high_watermark", Planted::OwnHighWatermark),
+    ("old_metadata", Planted::OldMetadata),
+    ("old_broker_epoch", Planted::OldBrokerEpoch),
+    ("old_leader_epoch", Planted::OldLeaderEpoch),
+    ("deleted_by_leader_only", Planted::DeletedByLeaderOnly),
+    ("move_without_last_records", Planted::MoveWithoutLastRecords),
 ];
 
 impl Planted {
@@ -100,6 +121,8 @@ impl Planted {
                 plan.faults = vec![Fault::Reassign, moves, moves, Fault::CutOneWay];
             }
             Planted::NoMinIsrAtAck => plan.min_isr = plan.min_isr.max(2),
+            Planted::DeletedByLeaderOnly => plan.faults.push(Fault::DeleteRecords),
+            Planted::MoveWithoutLastRecords => plan.faults.push(Fault::Move),
             _ => {}
         }
     }
@@ -158,6 +181,12 @@ impl Planted {
 
     /// After a follower has taken an answer.
     pub fn after_answer(self, world: &mut World, id: i32, answer: &[u8]) {
+        if self == Planted::OwnHighWatermark {
+            for (partition, _) in followed(world, id, answer) {
+                let end = partition.log.offsets().log_end_offset;
+                partition.log.set_replicated_offset(end);
+            }
+        }
         if self != Planted::NewerEpochTaken {
             return;
         }
@@ -194,6 +223,12 @@ impl Planted {
             let high_watermark = partition.log.high_watermark();
             partition.log.truncate_to(high_watermark, now_ms).unwrap();
         }
+    }
+
+    /// The metadata that comes into force with a version.
+    pub fn applied(self, world: &World, version: i64) -> Rc<Metadata> {
+        let is_old = self == Planted::OldMetadata && version % 8 == 0;
+        world.controller.at(version - i64::from(is_old))
     }
 
     /// A leader looks at a follower's request.
@@ -273,6 +308,32 @@ fn expand(world: &mut World, id: i32, leader: &Arc<Partition>, state: &LeaderSta
         let metadata = world.controller.at(world.controller.version());
         world.publish(id, &metadata);
     }
+}
+
+/// Moves a replica as far as one piece, and takes that for all of it. False: it cannot be moved.
+pub fn move_early(world: &World, id: i32, index: usize) -> Option<()> {
+    let now_ms = world.clock_of(id);
+    let broker = &world.brokers[&id];
+    let replica = broker.replica(index).filter(|it| !it.is_offline())?;
+    let (from, log) = (replica.directory().clone(), replica.log.clone());
+    let mut directories = broker.node()?.directories().iter();
+    let to = directories.find(|each| !Arc::ptr_eq(each, &from))?;
+    let wanted = NewLog {
+        topic: Arc::from(TOPIC),
+        partition: replica.index,
+        topic_id: TOPIC_ID,
+        config: (*log.config()).clone(),
+        leader_epoch: None,
+    };
+    let future = to.create_future(wanted, now_ms).ok()?;
+    let mut copying = Copying::new(log.clone(), future.clone());
+    copying.step(1, now_ms).ok()?;
+    let aside = from.aside_name(&log);
+    let replaced = log.replace_by(&future, &aside, now_ms, || Ok(true));
+    let aside = replaced.ok()??;
+    from.hand_over(&log, &future, to, aside, now_ms);
+    replica.move_to(to);
+    Some(())
 }
 
 /// Appends in the epoch of the last record.

@@ -16,6 +16,9 @@ use kafkalite::uuid::Uuid;
 
 use super::controller::{AlterPartition, Altered, Metadata, PartitionState, Registration, code};
 
+/// Of brokers by turns, and of consumers that read nearby (KIP-392).
+pub const RACKS: [&str; 2] = ["a", "b"];
+
 /// Proposed in-sync replicas on their way to the controller.
 #[derive(Clone)]
 pub struct Asked(IsrChange);
@@ -66,14 +69,16 @@ pub fn with_min_isr(config: LogConfig, min_isr: usize) -> LogConfig {
     }
 }
 
+/// `directory` is that of replicas that nobody has assigned another one.
 pub fn registration(state: &PartitionState, directory: Uuid) -> PartitionRegistration {
+    let directory_of = |id| state.directories.get(id).copied().unwrap_or(directory);
     PartitionRegistration {
         leader_id: state.leader,
         leader_epoch: state.leader_epoch,
         partition_epoch: state.partition_epoch,
         replicas: state.replicas.clone().into(),
         in_sync_replicas: state.isr.clone().into(),
-        directories: vec![directory; state.replicas.len()].into(),
+        directories: state.replicas.iter().map(directory_of).collect(),
     }
 }
 
@@ -83,11 +88,36 @@ pub fn load(
     waker: Arc<dyn Wake>,
     metadata: &Metadata,
     lag_ms: i64,
-) -> (Node, Vec<String>) {
+) -> Loaded {
     let loaded = Node::load(claimed, std::slice::from_ref(plan), waker).unwrap();
-    set_brokers(&loaded.node, metadata);
-    set_lag(&loaded.node, lag_ms);
-    (loaded.node, loaded.notes)
+    let node = Arc::new(loaded.node);
+    set_brokers(&node, metadata);
+    set_lag(&node, lag_ms);
+    node.replication().set_rack_aware(true);
+    // Its moves go on when the simulation says so.
+    node.resume_moves(0, |_| {});
+    let moved = loaded.moved.iter();
+    let moved = moved.map(|each| (each.partition as usize, each.directory_id));
+    Loaded {
+        moved: moved.collect(),
+        node,
+        notes: loaded.notes,
+    }
+}
+
+/// A node whose logs are loaded, with the partitions that lie elsewhere than the metadata says.
+pub struct Loaded {
+    pub node: Arc<Node>,
+    pub notes: Vec<String>,
+    pub moved: Vec<(usize, Uuid)>,
+}
+
+/// Where replicas lie by now, that were moved or are about to be.
+pub fn take_assignments(node: &Node) -> Vec<(usize, Uuid)> {
+    let taken = node.moves().assignments.take().into_iter();
+    taken
+        .map(|each| (each.partition as usize, each.directory_id))
+        .collect()
 }
 
 pub fn set_lag(node: &Node, lag_ms: i64) {
@@ -95,15 +125,19 @@ pub fn set_lag(node: &Node, lag_ms: i64) {
 }
 
 pub fn set_brokers(node: &Node, metadata: &Metadata) {
-    let registered = metadata.brokers.iter().map(|(id, known)| RegisteredBroker {
+    node.set_registered_brokers(RegisteredBrokers::new(registered(metadata)));
+}
+
+/// All brokers of the metadata, in two racks.
+pub fn registered(metadata: &Metadata) -> impl Iterator<Item = RegisteredBroker> {
+    metadata.brokers.iter().map(|(id, known)| RegisteredBroker {
         node_id: *id,
         broker_epoch: known.broker_epoch,
         is_fenced: known.is_fenced,
         in_controlled_shutdown: known.in_controlled_shutdown,
-        rack: None,
+        rack: Some(RACKS[*id as usize % RACKS.len()].to_owned()),
         endpoint: None,
-    });
-    node.set_registered_brokers(RegisteredBrokers::new(registered));
+    })
 }
 
 pub fn sweep(node: &Node, now_ms: i64) {

@@ -15,26 +15,35 @@ const SEEDS: u64 = 500;
 const SEEDS_LONG: u64 = 100_000;
 
 /// What happens in any five hundred seeds: a simulation that does nothing finds nothing.
-const HAPPENINGS: [&str; 9] = [
+const HAPPENINGS: [&str; 12] = [
     "acknowledged",
     "controlled stop",
     "directory failure",
     "joined the ISR",
     "kill",
     "log cut",
+    "moved",
     "power cut",
+    "read from a follower",
+    "records deleted",
     "unclean election",
     "consumed",
 ];
 
 /// What a planted bug has to violate; that nothing comes to rest is not enough.
-const SAFETY: [&str; 6] = [
+const SAFETY: [&str; 12] = [
     "StrongIsr",
     "LeaderCompleteness",
     "LogMatching",
     "ConsistentRead",
     "OneWriter",
     "Durable",
+    "CommittedRead",
+    "LogStart",
+    "Deleted",
+    "EpochsGrow",
+    "MetadataLogMatching",
+    "Readable",
 ];
 
 thread_local! {

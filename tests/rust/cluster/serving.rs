@@ -1,4 +1,4 @@
-//! What others ask of a broker: Fetch of followers and consumers, ListOffsets of followers, Produce. The engine's own
+//! What others ask of a broker: Fetch of followers and consumers, ListOffsets of followers, Produce, DeleteRecords. The engine's own
 //! readers, judges and answers of these requests; what is here stands for the network threads around them.
 
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub enum Waiting {
     Fetch(Fetch, Reply<Vec<u8>>),
     /// With the values that it brings.
     Produce(Produce, Vec<u64>, Reply<Vec<u8>>),
+    /// Of the records below the offset.
+    Delete(Arc<Partition>, i64, Reply<bool>),
 }
 
 fn parked(slot: u64) -> Parked {
@@ -63,6 +65,9 @@ impl World {
             Some(Waiting::Fetch(fetch, reply)) => self.look(id, slot, fetch, reply, is_over),
             Some(Waiting::Produce(produce, values, reply)) => {
                 self.complete_produce(id, slot, produce, values, reply, is_over);
+            }
+            Some(Waiting::Delete(partition, offset, reply)) => {
+                self.complete_delete((id, slot), (partition, offset), reply, is_over);
             }
             None => {}
         }
@@ -262,6 +267,58 @@ impl World {
             self.see("acknowledged");
         }
         reply(self, answer);
+    }
+
+    // --- DeleteRecords ----------------------------------------------------------------------------
+
+    /// As `net/control/log_calls.rs`; the answer is whether no replica that lives has the records any more.
+    pub fn serve_delete(&mut self, id: i32, (index, offset): (usize, i64), reply: Reply<bool>) {
+        let Some(partition) = self.brokers[&id].replica(index) else {
+            return;
+        };
+        let log = &partition.log;
+        let begun = partition
+            .leading_epoch()
+            .and_then(|_| log.advance_log_start_offset(offset));
+        match begun {
+            Ok(offset) => self.park(
+                id,
+                Waiting::Delete(partition, offset, reply),
+                PRODUCE_WAIT_MS,
+            ),
+            Err(_) => reply(self, false),
+        }
+    }
+
+    fn complete_delete(
+        &mut self,
+        (id, slot): (i32, u64),
+        (partition, offset): (Arc<Partition>, i64),
+        reply: Reply<bool>,
+        is_over: bool,
+    ) {
+        let waits_for = WaitFor::LowWatermark(offset);
+        partition.waiters.register(parked(slot), waits_for);
+        let is_early = self.planted == Some(Planted::DeletedByLeaderOnly);
+        let deleted = match is_early {
+            true => Some(Ok(offset)),
+            false => partition.deleted_below(offset),
+        };
+        if deleted.is_none() && !is_over {
+            let process = self.process(id).expect("it serves");
+            let waiting = Waiting::Delete(partition, offset, reply);
+            process.waiting.insert(slot, waiting);
+            return;
+        }
+        partition.waiters.deregister(parked(slot));
+        let is_done = matches!(deleted, Some(Ok(_)));
+        if is_done {
+            let index = partition.index;
+            self.note(|| format!("broker {id} has t-{index} deleted below {offset}"));
+            self.check_deleted(&partition, offset);
+            self.see("records deleted");
+        }
+        reply(self, is_done);
     }
 
     /// What was appended is on disk a while later, in durable mode.

@@ -257,8 +257,6 @@ fn a_follower_below_the_start_of_its_leader_starts_anew_there() {
         world.produce_one(-1);
     }
     world.run_for(1_000);
-    // The checker knows logs from their first record on.
-    world.is_checked = false;
     let start = world.high_watermark_of(1) - 1;
     for id in [1, 2] {
         let replica = world.brokers[&id].replica(0).expect("in sync");
@@ -291,5 +289,35 @@ fn nothing_happens_where_nothing_strikes() {
     world.run_for(10_000);
     let state = &world.controller.metadata().partitions[0];
     assert_eq!((state.leader_epoch, state.partition_epoch), (0, 0));
+    world.rest();
+}
+
+/// Found by the seeds: records were deleted up to the middle of a leader's batch, where a former leader had one of its own.
+/// The end of their common epoch was told as what the leader's log began with, and the former leader's log ended
+/// there, in the middle of nothing, and could take no batch more.
+#[test]
+fn a_log_that_parts_within_a_batch_below_the_start_of_its_leader_gets_all() {
+    let mut world = cluster(Plan::quiet());
+    world.produce_one(-1);
+    let common = world.end_of(1);
+    // Only broker 1 gets these, in one batch.
+    world.cut_between(1, 2);
+    world.cut_between(1, 3);
+    world.cut_between(1, CONTROLLER);
+    world.random = Random::new(3);
+    while world.end_of(1) < common + 2 {
+        world.send_one(1);
+        world.run_for(100);
+    }
+    world.run_until("another leads", |world| world.controller.leader(0) == 2);
+    while world.high_watermark_of(2) < common + 2 {
+        world.produce_one(-1);
+        world.run_for(500);
+    }
+    let leader = world.brokers[&2].replica(0).expect("it leads");
+    leader.log.advance_log_start_offset(common + 1).unwrap();
+    world.cuts.clear();
+    world.run_until("it is back", |world| world.isr() == [1, 2, 3]);
+    assert_eq!(world.end_of(1), world.end_of(2));
     world.rest();
 }

@@ -104,7 +104,7 @@ impl World {
 
     pub fn of(plan: Plan, random: Random, planted: Option<Planted>, is_traced: bool) -> World {
         let mut controller = Controller::new(plan.replicas(), plan.min_isr, plan.session_ms);
-        controller.ignores_broker_epochs = planted == Some(Planted::NoBrokerEpochCheck);
+        controller.planted = planted;
         let brokers = (1..=plan.brokers).map(|id| (id, Broker::new(id, &plan)));
         let mut world = World {
             now_ms: 0,
@@ -261,7 +261,8 @@ impl World {
     pub fn run_until(&mut self, what: &str, mut holds: impl FnMut(&World) -> bool) {
         let end_ms = self.now_ms + REST_MS_MAX;
         while !holds(self) {
-            assert!(self.step() && self.now_ms < end_ms, "never: {what}");
+            let goes_on = self.step() && self.now_ms < end_ms;
+            assert!(goes_on, "{}\nnever: {what}", self.trace.end().join("\n"));
         }
     }
 

@@ -29,9 +29,18 @@ impl Partition {
     ) -> Result<i64> {
         let taken = bytes_up_to_epoch(records, leader_epoch)?;
         let records = &mut records[..taken];
-        if self.begins_within_a_batch(records, fetch_offset) {
+        if self.ends_within_a_batch(records, fetch_offset) {
             let first_offset = base_offset(records);
-            self.start_anew(first_offset, now_ms)?;
+            let offsets = self.log.offsets();
+            match offsets.log_start_offset == offsets.log_end_offset {
+                true => self.start_anew(first_offset, now_ms)?,
+                false => self.truncate_as_follower(first_offset, now_ms)?,
+            }
+            // Lower, where a batch of its own straddles that offset: the next fetch goes from there.
+            let end = self.log.offsets().log_end_offset;
+            if end != first_offset {
+                return Ok(end);
+            }
             return self.append_at(records, leader_epoch, first_offset, now_ms);
         }
         self.append_at(records, leader_epoch, fetch_offset, now_ms)
@@ -61,21 +70,26 @@ impl Partition {
         Ok(self.log.offsets().log_end_offset)
     }
 
-    /// The log is empty, and its start lies within the leader's first batch: records were deleted there up to
-    /// the middle of it (`Partition.appendRecordsToFollowerOrFutureReplica`).
-    fn begins_within_a_batch(&self, records: &[u8], fetch_offset: i64) -> bool {
+    /// The log ends within the leader's first batch: records were deleted there up to the middle of it. An empty log is
+    /// to begin with that batch (`Partition.appendRecordsToFollowerOrFutureReplica`). One that is not empty has other
+    /// records in place of the first ones of that batch, none of them committed, which the epochs of the leader could not
+    /// tell any more; Kafka's does not follow any more then.
+    fn ends_within_a_batch(&self, records: &[u8], fetch_offset: i64) -> bool {
         let offsets = self.log.offsets();
         let is_empty = offsets.log_start_offset == offsets.log_end_offset;
-        is_empty
-            && fetch_offset == offsets.log_end_offset
+        let first = if is_empty { 0 } else { offsets.high_watermark };
+        fetch_offset == offsets.log_end_offset
             && !records.is_empty()
-            && (0..fetch_offset).contains(&base_offset(records))
+            && (first..fetch_offset).contains(&base_offset(records))
             && last_offset(records).is_some_and(|last| last >= fetch_offset)
     }
 
-    /// Cuts the log at `offset`, since the leader does not have what lies behind.
+    /// Cuts the log at `offset`, since the leader does not have what lies behind; a batch that straddles it goes whole, and
+    /// the log ends where that began: the leader's log begins at `offset` then, by records that were deleted.
+    ///
     /// Errors: `NotLeader` if the replica plays another role by now, those of `Log::truncate_to`.
     pub fn truncate_as_follower(&self, offset: i64, now_ms: i64) -> Result<()> {
+        let offset = self.log.start_of_batch(offset)?;
         let check = || self.log.check_role(self.role_number);
         cleaner_checkpoint::truncate(self.directory(), &self.log, offset, now_ms, check)?;
         // What comes in place of the records that were cut off is not committed yet.

@@ -1,5 +1,6 @@
 //! Takes answers to Fetch: what they say of the leader's fetch session, and of each partition.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::{FENCED_LEADER_EPOCH, FollowerSession, Key, NONE, OFFSET_OUT_OF_RANGE, Tell, Trouble};
@@ -206,9 +207,10 @@ fn append(
     }
     let (leader_epoch, fetch_offset) = (position.leader_epoch, position.fetch_offset);
     let end = partition.append_as_follower(records, leader_epoch, fetch_offset, now_ms)?;
-    Ok(match end > fetch_offset {
-        true => Progress::Grown,
-        false => Progress::None,
+    Ok(match end.cmp(&fetch_offset) {
+        Ordering::Greater => Progress::Grown,
+        Ordering::Equal => Progress::None,
+        Ordering::Less => Progress::Cut,
     })
 }
 
