@@ -9,24 +9,20 @@ all the time. The producer is a process of its own, and the same for both broker
 
 import argparse
 import json
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from meter import Meter
 from pyspark.sql import DataFrame, SparkSession
 from queries import JVM, PYTHON, TUNED, Engine
 from records import PARTITIONS
-from run import ARROW_LISTENER, KEPT, PROPERTIES, chosen, session
-from sides import Kafka, Kafkalite, Side, create_topic
+from run import KEPT, beside_kafka, chosen, turns
+from sides import Side, create_topic
 
 from kafkalite.client import Producer
-from oracle.tools import KafkaTools
 
 ENGINES = (TUNED, PYTHON, JVM)
 TOPIC = "paced"
@@ -126,35 +122,23 @@ def main() -> None:
         return
     names = chosen(arguments.engines, [each.name for each in ENGINES])
     engines = [each for each in ENGINES if each.name in names]
-    folder = Path(tempfile.mkdtemp(prefix="bench-latency-"))
-    sides: dict[str, Side] = {}
     found: dict[str, list[Found]] = {each.name: [] for each in engines}
-    try:
-        with KafkaTools() as tools:
-            sides["kafka"] = Kafka(folder, tools, PROPERTIES)
-            sides["ours"] = Kafkalite(folder, "none", {**PROPERTIES, **ARROW_LISTENER})
-            for side in sides.values():
-                create_topic(side, TOPIC, PARTITIONS, KEPT)
-            spark = session(folder)
-            for number in range(-1, arguments.rounds):
-                first = max(number, 0) % len(engines)
-                for engine in [*engines[first:], *engines[:first]]:
-                    run = measure(
-                        spark,
-                        sides[engine.side],
-                        engine,
-                        arguments.rate,
-                        arguments.warm,
-                        arguments.seconds if number >= 0 else arguments.warm,
-                    )
-                    print(json.dumps({"round": number, "engine": engine.name, **run._asdict()}))
-                    if number >= 0:
-                        found[engine.name].append(run)
-            spark.stop()
-    finally:
+    with beside_kafka("latency") as (spark, sides, _):
         for side in sides.values():
-            side.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+            create_topic(side, TOPIC, PARTITIONS, KEPT)
+        for number in range(-1, arguments.rounds):
+            for engine in turns(engines, number):
+                run = measure(
+                    spark,
+                    sides[engine.side],
+                    engine,
+                    arguments.rate,
+                    arguments.warm,
+                    arguments.seconds if number >= 0 else arguments.warm,
+                )
+                print(json.dumps({"round": number, "engine": engine.name, **run._asdict()}))
+                if number >= 0:
+                    found[engine.name].append(run)
     show(found)
 
 

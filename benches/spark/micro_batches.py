@@ -9,12 +9,9 @@ going first; of each query the first micro-batches are warm-up and are not count
 """
 
 import argparse
-import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from meter import CHILDREN, Meter
@@ -22,11 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from queries import JVM, PYTHON, TUNED, Engine
 from records import PARTITIONS
-from run import ARROW_LISTENER, KEPT, PROPERTIES, chosen, session
-from sides import Kafka, Kafkalite, Side, create_topic
+from run import KEPT, beside_kafka, chosen, turns
+from sides import Side, create_topic
 
 from kafkalite.client import Producer
-from oracle.tools import KafkaTools
 
 FLOOR = Engine("floor", "Spark's rate-micro-batch, the same rows", "ours", "rate-micro-batch")
 ENGINES = (FLOOR, TUNED, PYTHON, JVM)
@@ -140,28 +136,16 @@ def main() -> None:
     arguments = parser.parse_args()
     names = chosen(arguments.engines, [each.name for each in ENGINES])
     engines = [each for each in ENGINES if each.name in names]
-    folder = Path(tempfile.mkdtemp(prefix="bench-micro-batches-"))
-    sides: dict[str, Side] = {}
     found: dict[str, list[tuple[Cost | None, Cost]]] = {each.name: [] for each in engines}
-    try:
-        with KafkaTools() as tools:
-            sides["kafka"] = Kafka(folder, tools, PROPERTIES)
-            sides["ours"] = Kafkalite(folder, "none", {**PROPERTIES, **ARROW_LISTENER})
-            for side in sides.values():
-                create_topic(side, TOPIC, PARTITIONS, KEPT)
-            spark = session(folder)
-            bench = Bench(spark, sides)
-            for number in range(-1, arguments.rounds):
-                first = max(number, 0) % len(engines)
-                for engine in [*engines[first:], *engines[:first]]:
-                    costs = bench.measure(engine, arguments.batches, arguments.triggers)
-                    if number >= 0:
-                        found[engine.name].append(costs)
-            spark.stop()
-    finally:
+    with beside_kafka("micro-batches") as (spark, sides, _):
         for side in sides.values():
-            side.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+            create_topic(side, TOPIC, PARTITIONS, KEPT)
+        bench = Bench(spark, sides)
+        for number in range(-1, arguments.rounds):
+            for engine in turns(engines, number):
+                costs = bench.measure(engine, arguments.batches, arguments.triggers)
+                if number >= 0:
+                    found[engine.name].append(costs)
     show(found)
 
 

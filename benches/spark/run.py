@@ -13,9 +13,10 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ratios
 from meter import CHILDREN, Meter
@@ -74,6 +75,34 @@ def session(folder: Path) -> SparkSession:
     return kafkalite.spark.session("bench-spark", **settings)
 
 
+@contextmanager
+def beside_kafka(name: str) -> Iterator[tuple[SparkSession, dict[str, Side], Path]]:
+    """One driver, both brokers by the names of engines' sides, and their folder, until the block
+    ends."""
+    folder = Path(tempfile.mkdtemp(prefix=f"bench-{name}-"))
+    sides: dict[str, Side] = {}
+    try:
+        with KafkaTools() as tools:
+            sides["kafka"] = Kafka(folder, tools, PROPERTIES)
+            sides["ours"] = Kafkalite(folder, "none", {**PROPERTIES, **ARROW_LISTENER})
+            spark = session(folder)
+            yield spark, sides, folder
+            spark.stop()
+    finally:
+        for side in sides.values():
+            side.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+Turn = TypeVar("Turn")
+
+
+def turns(each: Sequence[Turn], number: int) -> list[Turn]:
+    """All of them in the order of a round: they take turns in going first."""
+    first = max(number, 0) % max(1, len(each))
+    return [*each[first:], *each[:first]]
+
+
 class Bench:
     """One run of everything. `lines` goes to `raw.jsonl` as it comes."""
 
@@ -116,8 +145,7 @@ class Bench:
         """The warm passes and the rounds of one query on one topic."""
         readings = [self.reading(query, data, engine) for engine in engines]
         for pair in range(-WARM_PASSES, pairs):
-            first = max(pair, 0) % max(1, len(readings))
-            for reading in [*readings[first:], *readings[:first]]:
+            for reading in turns(readings, pair):
                 try:
                     facts = self.run(query, reading)
                 except Exception as error:  # noqa: BLE001 - the other engines are measured
@@ -213,28 +241,17 @@ def main() -> None:
     topics = chosen(arguments.topics, [each.name for each in TOPICS])
     engines = chosen(arguments.engines, [each.name for each in ENGINES])
     arguments.out.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="bench-spark-"))
     started = time.time()
-    sides: dict[str, Side] = {}
-    try:
-        with KafkaTools() as tools:
-            sides["kafka"] = Kafka(folder, tools, PROPERTIES)
-            sides["ours"] = Kafkalite(folder, "none", {**PROPERTIES, **ARROW_LISTENER})
-            spark = session(folder)
-            bench = Bench(spark, sides, arguments.out, arguments.records, folder)
-            for data in TOPICS:
-                queries = [each for each in QUERIES if each.name in names and data in each.topics]
-                if data.name not in topics or not queries:
-                    continue
-                bench.fill(data)
-                for query in queries:
-                    own = [each for each in query.engines if each.name in engines]
-                    bench.measure(query, data, own, arguments.pairs)
-            spark.stop()
-    finally:
-        for side in sides.values():
-            side.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    with beside_kafka("spark") as (spark, sides, folder):
+        bench = Bench(spark, sides, arguments.out, arguments.records, folder)
+        for data in TOPICS:
+            queries = [each for each in QUERIES if each.name in names and data in each.topics]
+            if data.name not in topics or not queries:
+                continue
+            bench.fill(data)
+            for query in queries:
+                own = [each for each in query.engines if each.name in engines]
+                bench.measure(query, data, own, arguments.pairs)
     report = ratios.write(arguments.out, bench.lines, arguments.pairs, started)
     print(f"\n{report}")
     if any("failed" in line for line in bench.lines):
