@@ -66,10 +66,14 @@ fn new_log(directory: &Path, config: &LogConfig) -> Arc<Log> {
 }
 
 pub fn append(log: &Log, bytes: &mut [u8]) -> Result<AppendInfo, Error> {
+    append_in(log, 3, bytes)
+}
+
+fn append_in(log: &Log, leader_epoch: i32, bytes: &mut [u8]) -> Result<AppendInfo, Error> {
     let request = AppendRequest {
         records: bytes,
         origin: AppendOrigin::Client,
-        leader_epoch: 3,
+        leader_epoch,
         transaction_version: None,
         guard: None,
     };
@@ -111,6 +115,33 @@ fn expected(from: i64, to: i64) -> Vec<(i64, String)> {
     (from..to)
         .map(|number| (number, number.to_string()))
         .collect()
+}
+
+#[test]
+fn epochs_of_records_that_a_crash_brings_back_are_known_again() {
+    for kept in [10, 15, 20, 25] {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("t-0");
+        let config = LogConfig::default();
+        let log = new_log(&directory, &config);
+        fill(&log, 3);
+        log.start_leader_epoch(5).unwrap();
+        append_in(&log, 5, &mut batch(15, 5)).unwrap();
+        log.start_leader_epoch(6).unwrap();
+        append_in(&log, 6, &mut batch(20, 5)).unwrap();
+        let epochs = log.leader_epochs();
+        log.flush().unwrap();
+        assert_eq!(log.advance_log_start_offset(kept).unwrap(), kept);
+        assert_ne!(log.leader_epochs(), epochs);
+        drop(log);
+        // The checkpoint of log starts has not been written since.
+        let (log, report) = open(&directory, &config, false, 25);
+        assert_eq!(log.offsets().log_start_offset, 0);
+        assert_eq!(log.leader_epochs(), epochs, "{:?}", report.notes);
+        drop(log);
+        let (log, _) = open(&directory, &config, true, 25);
+        assert_eq!(log.leader_epochs(), epochs);
+    }
 }
 
 #[test]

@@ -62,6 +62,8 @@ def command(tools: KafkaTools, home: Path) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         process_group=0,
+        # Tests may run under nohup, which has SIGHUP ignored, here and by whom this starts.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         env={**os.environ, "TMPDIR": str(home)},
     )
     try:

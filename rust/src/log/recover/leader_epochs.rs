@@ -1,5 +1,5 @@
 //! The leader epochs of a log that is being loaded: as their file says, or as the records do where it is
-//! wrong, and cut to the log.
+//! wrong or begins too late, and cut to the log.
 
 use crate::error::{Error, Result};
 use crate::log::names::{self, LOG};
@@ -18,13 +18,15 @@ impl Loader<'_> {
         let fault = match LeaderEpochs::read(self.storage, self.directory()) {
             Ok(epochs) => {
                 let fault = if epochs.is_empty() && self.has_emptied_epochs()? {
-                    Some("it is empty".to_owned())
+                    Some("it is empty")
+                } else if self.begins_before(&epochs) {
+                    Some("the log begins before it does")
                 } else {
-                    self.epochs = epochs.clone();
                     None
                 };
+                self.epochs = epochs.clone();
                 self.written_epochs = Some(epochs);
-                fault
+                fault.map(str::to_owned)
             }
             Err(Error::CorruptFile { reason, .. }) => Some(reason),
             Err(error) => return Err(error),
@@ -32,9 +34,23 @@ impl Loader<'_> {
         if let Some(fault) = fault {
             self.report
                 .note(format!("made {name} anew from the records: {fault}"));
-            self.epochs = self.epochs_of_records()?;
+            self.take_epochs_of_records()?;
         }
         Ok(())
+    }
+
+    /// After a crash the log may begin where it began before its last DeleteRecords: the file has forgotten those
+    /// epochs at once, and the checkpoint of log starts is written from time to time. A follower that knew none would
+    /// cut what is committed.
+    fn begins_before(&self, epochs: &LeaderEpochs) -> bool {
+        let Some(first) = self.segments.first() else {
+            return false;
+        };
+        let log_start_offset = self.parameters.log_start_offset.max(first.base_offset());
+        let begin = epochs.earliest().map(|earliest| earliest.start_offset);
+        !self.parameters.was_clean
+            && self.segments.values().any(|one| one.size_bytes() > 0)
+            && begin.is_none_or(|begin| log_start_offset < begin)
     }
 
     /// The file is there without a byte, although the log has records.
@@ -45,18 +61,36 @@ impl Loader<'_> {
         Ok(is_empty && self.segments.values().any(|one| one.size_bytes() > 0))
     }
 
-    fn epochs_of_records(&self) -> Result<LeaderEpochs> {
-        let mut epochs = LeaderEpochs::default();
+    /// Puts the epochs of the records before those that the file has.
+    fn take_epochs_of_records(&mut self) -> Result<()> {
+        let known = std::mem::take(&mut self.epochs);
+        let known_from = known
+            .earliest()
+            .map_or(i64::MAX, |first| first.start_offset);
         for segment in self.segments.values() {
+            if segment.base_offset() >= known_from {
+                break;
+            }
             let file = segment.file()?;
             let path = segment.files().path(LOG);
             let mut scanner = BatchScanner::new(&*file, &path, 0, segment.size_bytes());
             // What is no batch is recovery's to judge; epochs behind it are found when it has.
-            while let Ok(Some((_, header))) = scanner.next_header() {
-                note_epoch(&mut epochs, &header)?;
+            while let Ok(Some((_, header))) = scanner.next_header()
+                && header.base_offset < known_from
+            {
+                note_epoch(&mut self.epochs, &header)?;
             }
         }
-        Ok(epochs)
+        for entry in known.entries() {
+            if self
+                .epochs
+                .latest_epoch()
+                .is_none_or(|latest| entry.epoch > latest)
+            {
+                self.epochs.assign(entry.epoch, entry.start_offset)?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn settle_epochs(
