@@ -58,6 +58,9 @@ class HungHost(FakeHost):
     forwarded = None
     peers = None
 
+    ask_controller = None
+    """This node is the controller."""
+
     def __init__(self) -> None:
         super().__init__()
         self.answering = AnsweringCore(self)
