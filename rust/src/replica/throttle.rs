@@ -12,7 +12,7 @@
 //! All that goes for a throttled replica is counted, of one in sync too; held back is only one that is not in sync, so
 //! that no throttle takes a replica out of the in-sync ones. Who asks gives the time, of a clock that is not set back
 //! (`clock::monotonic_ms`). Where no rate is set, that is one look at a number. Moves between log directories have a bound of
-//! their own (`node/moves.rs`).
+//! their own (`node/moves/`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};

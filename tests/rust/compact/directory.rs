@@ -1,5 +1,6 @@
 //! The logs of a directory: which one is next, and what the checkpoint says of each.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -140,7 +141,7 @@ fn what_is_appended_after_a_cut_is_dirty_again() {
     let mut clean = || cleaner.clean_dirtiest(&directory, NOW_MS, &stop).unwrap();
     assert_eq!(clean().unwrap().end_offset, 4);
     assert!(
-        cleaner_checkpoint::truncate(&directory, &partition.log, 1, NOW_MS, || Ok(())).unwrap()
+        cleaner_checkpoint::truncate(|| &directory, &partition.log, 1, NOW_MS, || Ok(())).unwrap()
     );
     for number in 0..6 {
         partition.roll();
@@ -150,13 +151,36 @@ fn what_is_appended_after_a_cut_is_dirty_again() {
     assert_eq!(partition.records(), ["5 b=4", "6 b=5"]);
     // A cut above it changes nothing.
     assert!(
-        !cleaner_checkpoint::truncate(&directory, &partition.log, 500, NOW_MS, || Ok(())).unwrap()
+        !cleaner_checkpoint::truncate(|| &directory, &partition.log, 500, NOW_MS, || Ok(()))
+            .unwrap()
     );
     let checkpoint = cleaner_checkpoint::read(&directory).unwrap();
     assert_eq!(
         cleaner_checkpoint::get(&checkpoint, &partition.log),
         Some(6)
     );
+}
+
+/// The cut had waited for a move, and lowered the file of the directory in which the log lay no more.
+#[test]
+fn a_cut_lowers_the_offset_in_the_directory_to_which_the_log_has_moved_meanwhile() {
+    let (first, second) = (home(), home());
+    let directories = [on_disk(&first), on_disk(&second)];
+    let partitions = directories
+        .each_ref()
+        .map(|each| dirty_log(each, "t", 0, 4));
+    for (directory, partition) in directories.iter().zip(&partitions) {
+        cleaner_checkpoint::set(directory, &partition.log, 4, 0).unwrap();
+    }
+    let asked = Cell::new(0);
+    let moving = || &directories[asked.replace(1)];
+    let log = &partitions[1].log;
+    assert!(cleaner_checkpoint::truncate(moving, log, 1, NOW_MS, || Ok(())).unwrap());
+    let known = directories.each_ref().map(|each| {
+        let checkpoint = cleaner_checkpoint::read(each).unwrap();
+        cleaner_checkpoint::get(&checkpoint, log)
+    });
+    assert_eq!(known, [Some(1), Some(1)]);
 }
 
 /// It noted how far it had come, in a log that was as long again by then.
@@ -168,7 +192,7 @@ fn a_round_that_ends_after_a_cut_notes_nothing() {
     let truncations = partition.log.truncations();
     cleaner_checkpoint::set(&directory, &partition.log, 2, truncations).unwrap();
     assert!(
-        cleaner_checkpoint::truncate(&directory, &partition.log, 1, NOW_MS, || Ok(())).unwrap()
+        cleaner_checkpoint::truncate(|| &directory, &partition.log, 1, NOW_MS, || Ok(())).unwrap()
     );
     for number in 0..6 {
         partition.roll();

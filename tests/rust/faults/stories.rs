@@ -444,7 +444,7 @@ fn what_comes_in_place_of_records_that_were_cut_off_is_recovered() {
     };
     fill(4);
     directory.write_checkpoints().unwrap();
-    cleaner_checkpoint::truncate(&directory, &log, 3, NOW_MS, || Ok(())).unwrap();
+    cleaner_checkpoint::truncate(|| &directory, &log, 3, NOW_MS, || Ok(())).unwrap();
     fill(6);
     for seed in 0..200 {
         let left = Arc::new(storage.crash(Crash::Seeded(seed)));

@@ -115,6 +115,7 @@ impl World {
         copying.prepare()?;
         two.note_futures()?;
         let future = copying.future.clone();
+        let truncations = self.log.truncations();
         let aside = one.aside_name(&self.log);
         let replaced = self.log.replace_by(&future, &aside, NOW_MS, || {
             copying.finish(PIECE_BYTES, NOW_MS)
@@ -123,7 +124,7 @@ impl World {
             return Ok(false);
         };
         assert!(one.hand_over(&self.log, &future, two, aside, NOW_MS));
-        cleaner_checkpoint::hand_over(one, two, &self.log)?;
+        cleaner_checkpoint::hand_over(one, two, &self.log, truncations)?;
         one.hand_over_offsets(two)?;
         Ok(true)
     }

@@ -235,3 +235,16 @@ fn a_log_is_as_clean_in_its_new_directory_as_it_was() {
     let known = cleaner_checkpoint::read(&one).unwrap();
     assert_eq!(cleaner_checkpoint::get(&known, &world.log), None);
 }
+
+/// The file kept the offset of before the cut: a tombstone of what came in its place could go too early.
+#[test]
+fn a_log_that_was_cut_since_it_moved_counts_as_dirty_in_its_new_directory() {
+    let world = World::filled();
+    let [one, two] = [0, 1].map(|number| world.directory(number).clone());
+    let truncations = world.log.truncations();
+    cleaner_checkpoint::set(&one, &world.log, 20, truncations).unwrap();
+    assert!(world.log.truncate_to(10, NOW_MS).unwrap());
+    cleaner_checkpoint::hand_over(&one, &two, &world.log, truncations).unwrap();
+    let known = cleaner_checkpoint::read(&two).unwrap();
+    assert_eq!(cleaner_checkpoint::get(&known, &world.log), None);
+}

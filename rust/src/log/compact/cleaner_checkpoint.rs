@@ -42,9 +42,10 @@ pub fn set(directory: &LogDirectory, log: &Log, offset: i64, truncations: u64) -
 }
 
 /// Cuts `log` at `offset` (`Log::truncate_checked`): what is appended there from then on is dirty. Else a
-/// tombstone of it could go before the cleaner has met the record that it deletes.
-pub fn truncate(
-    directory: &LogDirectory,
+/// tombstone of it could go before the cleaner has met the record that it deletes. `directory()` says where the log
+/// lies: it may have moved while the cut waited.
+pub fn truncate<'a>(
+    directory: impl Fn() -> &'a LogDirectory,
     log: &Log,
     offset: i64,
     now_ms: i64,
@@ -56,8 +57,8 @@ pub fn truncate(
 }
 
 /// As `truncate`, for `Log::restart_checked`.
-pub fn start_anew(
-    directory: &LogDirectory,
+pub fn start_anew<'a>(
+    directory: impl Fn() -> &'a LogDirectory,
     log: &Log,
     offset: i64,
     now_ms: i64,
@@ -68,16 +69,18 @@ pub fn start_anew(
     })
 }
 
-fn lowering<T>(
-    directory: &LogDirectory,
+fn lowering<'a, T>(
+    directory: impl Fn() -> &'a LogDirectory,
     log: &Log,
     offset: i64,
     cut: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     // Before, since the process may be killed in between, and after, since a round of the cleaner may
     // have ended meanwhile.
-    lower(directory, log, offset)?;
+    lower(directory(), log, offset)?;
     let cut = cut()?;
+    // Of one that moves just now, `hand_over` and `LogDirectory::hand_over_offsets` come later, or have been.
+    let directory = directory();
     lower(directory, log, offset)?;
     directory.lower_checkpoints(log)?;
     Ok(cut)
@@ -93,14 +96,20 @@ fn lower(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {
     checkpoint.write(directory.storage(), &path_of(directory))
 }
 
-/// A log has moved into another log directory: it is as clean there as it was (`LogCleaner.alterCheckpointDir`).
-pub fn hand_over(from: &LogDirectory, to: &LogDirectory, log: &Log) -> Result<()> {
+/// A log has moved into another log directory: it is as clean there as it was when it had been truncated `truncations`
+/// times, before it moved (`LogCleaner.alterCheckpointDir`).
+pub fn hand_over(
+    from: &LogDirectory,
+    to: &LogDirectory,
+    log: &Log,
+    truncations: u64,
+) -> Result<()> {
     let known = {
         let _lock = from.checkpoint_lock();
         get(&read(from)?, log)
     };
     match known {
-        Some(offset) => set(to, log, offset, log.truncations()),
+        Some(offset) => set(to, log, offset, truncations),
         None => Ok(()),
     }
 }

@@ -91,7 +91,8 @@ impl Partition {
     pub fn truncate_as_follower(&self, offset: i64, now_ms: i64) -> Result<()> {
         let offset = self.log.start_of_batch(offset)?;
         let check = || self.log.check_role(self.role_number);
-        cleaner_checkpoint::truncate(self.directory(), &self.log, offset, now_ms, check)?;
+        let directory = || &**self.directory();
+        cleaner_checkpoint::truncate(directory, &self.log, offset, now_ms, check)?;
         // What comes in place of the records that were cut off is not committed yet.
         let high_watermark = self.log.high_watermark();
         self.log
@@ -103,7 +104,8 @@ impl Partition {
     /// Errors: as `truncate_as_follower`.
     pub fn start_anew(&self, offset: i64, now_ms: i64) -> Result<()> {
         let check = || self.log.check_role(self.role_number);
-        cleaner_checkpoint::start_anew(self.directory(), &self.log, offset, now_ms, check)?;
+        let directory = || &**self.directory();
+        cleaner_checkpoint::start_anew(directory, &self.log, offset, now_ms, check)?;
         self.log.set_replicated_offset_in(self.role_number, offset);
         Ok(())
     }

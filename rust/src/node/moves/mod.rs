@@ -14,17 +14,18 @@
 //!
 //! Kafka: `ReplicaManager.alterReplicaLogDirs`, `ReplicaAlterLogDirsManager`, `ReplicaAlterLogDirsThread`.
 
-use std::collections::VecDeque;
+mod under_way;
+
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::Node;
-use crate::clock::{monotonic_ms, wall_ms};
+use crate::clock::wall_ms;
 use crate::crash::{or_end_process, or_error};
 use crate::error::{Error, Result};
 use crate::limits::{MOVE_PIECE_BYTES, MOVE_RETRY, MOVE_WAIT};
@@ -33,9 +34,11 @@ use crate::log::directory::{LogDirectory, NewLog};
 use crate::log::log::Log;
 use crate::log::names;
 use crate::replica::HostedPartition;
-use crate::replica::moves::{Assignments, Copying, DirectoryAssignment};
-use crate::replica::throttle::Throttle;
+use crate::replica::moves::{Copying, DirectoryAssignment};
 use crate::uuid::Uuid;
+
+pub use under_way::Moves;
+use under_way::{Move, Work};
 
 /// The longest name of a directory.
 const NAME_BYTES_MAX: usize = 255;
@@ -55,52 +58,6 @@ pub enum MoveRefusal {
     NoReplica,
 }
 
-/// A replica on its way from one log directory to another.
-struct Move {
-    topic_id: Uuid,
-    from: Arc<LogDirectory>,
-    to: Arc<LogDirectory>,
-    log: Arc<Log>,
-    /// Set without waiting for a step: it is to end, and the future replica to go.
-    is_cancelled: AtomicBool,
-    work: Mutex<Work>,
-}
-
-struct Work {
-    copying: Copying,
-    /// The controller was told the new directory.
-    is_assigned: bool,
-    is_over: bool,
-    /// Its last failure, which is told once.
-    failure: String,
-}
-
-enum Step {
-    /// Again, after this time.
-    Later(Duration),
-    Over,
-}
-
-/// The moves of a node.
-pub struct Moves {
-    /// All that are not over.
-    all: Mutex<Vec<Arc<Move>>>,
-    due: Mutex<Due>,
-    wake: Condvar,
-    threads_max: AtomicU64,
-    throttle: Throttle,
-    copied_bytes: AtomicU64,
-    pub assignments: Assignments,
-    tell: OnceLock<Box<dyn Fn(String) + Send + Sync>>,
-}
-
-#[derive(Default)]
-struct Due {
-    moves: VecDeque<(Instant, Arc<Move>)>,
-    running: u64,
-    is_stopping: bool,
-}
-
 /// A future replica: partition, path of its log directory, size, and how many offsets it lacks; -1 where the log that it is
 /// copied from is offline.
 pub struct FutureFacts {
@@ -111,133 +68,10 @@ pub struct FutureFacts {
     pub lag: i64,
 }
 
-impl Moves {
-    pub fn new(assignments: Assignments) -> Moves {
-        Moves {
-            all: Mutex::default(),
-            due: Mutex::default(),
-            wake: Condvar::new(),
-            threads_max: AtomicU64::new(1),
-            throttle: Throttle::default(),
-            copied_bytes: AtomicU64::new(0),
-            assignments,
-            tell: OnceLock::new(),
-        }
-    }
-
-    /// Bytes a second that all moves together may copy, from now on.
-    pub fn set_rate(&self, rate_bytes: i64) {
-        self.throttle.set_bytes_per_second_max(rate_bytes);
-        self.look_again();
-    }
-
-    /// `alter.log.dirs.replication.quota.window.num`, and `alter.log.dirs.replication.quota.window.size.seconds` in
-    /// milliseconds.
-    pub fn set_samples(&self, (samples_max, sample_ms): (usize, i64)) {
-        self.throttle.set_samples(samples_max, sample_ms);
-    }
-
-    /// Of what all moves together copy.
-    pub fn throttle(&self) -> &Throttle {
-        &self.throttle
-    }
-
-    /// Bytes that have been copied since the start.
-    pub fn copied_bytes(&self) -> u64 {
-        self.copied_bytes.load(Ordering::Relaxed)
-    }
-
-    /// How many are not over.
-    pub fn count(&self) -> usize {
-        self.all.lock().len()
-    }
-
-    /// The largest number of offsets that a future replica lacks.
-    pub fn lag_max(&self) -> i64 {
-        let moves = self.all.lock().clone();
-        let lags = moves.iter().map(|each| each.lag());
-        lags.max().unwrap_or(0)
-    }
-
-    /// The metadata takes the replica away: its move ends soon. Waits for nobody.
-    pub(super) fn cancel_soon(&self, log: &Arc<Log>) {
-        for each in self.all.lock().iter() {
-            if Arc::ptr_eq(&each.log, log) {
-                each.is_cancelled.store(true, Ordering::Release);
-            }
-        }
-    }
-
-    /// The image has changed: who waits for it looks again.
-    pub(super) fn look_again(&self) {
-        let mut due = self.due.lock();
-        if !due.moves.is_empty() {
-            let now = Instant::now();
-            due.moves.iter_mut().for_each(|(at, _)| *at = now.min(*at));
-            self.wake.notify_all();
-        }
-    }
-
-    fn tell(&self, sentence: String) {
-        if let Some(tell) = self.tell.get() {
-            tell(sentence);
-        }
-    }
-
-    /// How long until the next bytes may be copied.
-    fn wait_for_rate(&self) -> Duration {
-        let now_ms = monotonic_ms();
-        match self.throttle.is_exceeded(now_ms) {
-            true => Duration::from_millis(self.throttle.falls_in_ms(now_ms).max(1).cast_unsigned()),
-            false => Duration::ZERO,
-        }
-    }
-
-    fn note_copied(&self, bytes: u64) {
-        self.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if bytes > 0 {
-            self.throttle.record(bytes, monotonic_ms());
-        }
-    }
-
-    fn piece_bytes(&self) -> u64 {
-        let rate_bytes = self.throttle.bytes_per_second_max().max(1);
-        MOVE_PIECE_BYTES.min(rate_bytes.cast_unsigned())
-    }
-}
-
-impl Move {
-    fn lag(&self) -> i64 {
-        let end = self.log.offsets().log_end_offset;
-        let future = self.to.future(self.log.topic(), self.log.partition());
-        future.map_or(0, |future| (end - future.offsets().log_end_offset).max(0))
-    }
-
-    fn assignment(&self, directory: &LogDirectory) -> DirectoryAssignment {
-        DirectoryAssignment {
-            topic_id: self.topic_id,
-            partition: self.log.partition(),
-            directory_id: directory.identity().directory_id.unwrap_or(Uuid::ZERO),
-        }
-    }
-
-    fn name(&self) -> String {
-        format!("{}-{}", self.log.topic(), self.log.partition())
-    }
-
-    /// The future replica goes; the controller is told where the log lies, if it was told otherwise.
-    fn give_up(&self, work: &mut Work, moves: &Moves, now_ms: i64) {
-        if std::mem::replace(&mut work.is_over, true) {
-            return;
-        }
-        self.log.set_moving(false);
-        if let Err(error) = self.to.delete_future(&work.copying.future, now_ms) {
-            moves.tell(format!("the future replica of {}: {error}", self.name()));
-        }
-        if work.is_assigned {
-            moves.assignments.add(self.assignment(&self.from));
-        }
-    }
+enum Step {
+    /// Again, after this time.
+    Later(Duration),
+    Over,
 }
 
 /// The error is one of the directory's, and would come again: nothing else may write there and find that out, and the move
@@ -576,6 +410,7 @@ impl Node {
         let aside = moving.from.aside_name(&moving.log);
         let Work { copying, .. } = work;
         let future = copying.future.clone();
+        let truncations = moving.log.truncations();
         let replaced = moving.log.replace_by(&future, &aside, now_ms, || {
             copying.finish(MOVE_PIECE_BYTES, now_ms)
         })?;
@@ -583,7 +418,7 @@ impl Node {
             return Ok(Step::Later(Duration::ZERO));
         };
         work.is_over = true;
-        self.end_move(moving, &future, aside, now_ms);
+        self.end_move(moving, &future, (aside, truncations), now_ms);
         Ok(Step::Over)
     }
 
@@ -595,8 +430,14 @@ impl Node {
         told == Some(assignment.directory_id)
     }
 
-    /// The log lies in the other directory by now.
-    fn end_move(&self, moving: &Arc<Move>, future: &Arc<Log>, aside: PathBuf, now_ms: i64) {
+    /// The log lies in the other directory by now. `truncations`: as many as there were before.
+    fn end_move(
+        &self,
+        moving: &Arc<Move>,
+        future: &Arc<Log>,
+        (aside, truncations): (PathBuf, u64),
+        now_ms: i64,
+    ) {
         let Move { from, to, log, .. } = &**moving;
         log.set_moving(false);
         {
@@ -611,8 +452,8 @@ impl Node {
                 replica.waiters.wake_readers();
             }
         }
-        let handed_over =
-            cleaner_checkpoint::hand_over(from, to, log).and_then(|()| from.hand_over_offsets(to));
+        let handed_over = cleaner_checkpoint::hand_over(from, to, log, truncations)
+            .and_then(|()| from.hand_over_offsets(to));
         if let Err(error) = handed_over {
             self.moves
                 .tell(format!("the checkpoints of {}: {error}", moving.name()));

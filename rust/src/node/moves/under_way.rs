@@ -1,0 +1,185 @@
+//! The moves that are under way on a node: which there are, when each is due, and how fast they may copy.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::clock::monotonic_ms;
+use crate::limits::MOVE_PIECE_BYTES;
+use crate::log::directory::LogDirectory;
+use crate::log::log::Log;
+use crate::replica::moves::{Assignments, Copying, DirectoryAssignment};
+use crate::replica::throttle::Throttle;
+use crate::uuid::Uuid;
+
+/// A replica on its way from one log directory to another.
+pub(super) struct Move {
+    pub(super) topic_id: Uuid,
+    pub(super) from: Arc<LogDirectory>,
+    pub(super) to: Arc<LogDirectory>,
+    pub(super) log: Arc<Log>,
+    /// Set without waiting for a step: it is to end, and the future replica to go.
+    pub(super) is_cancelled: AtomicBool,
+    pub(super) work: Mutex<Work>,
+}
+
+pub(super) struct Work {
+    pub(super) copying: Copying,
+    /// The controller was told the new directory.
+    pub(super) is_assigned: bool,
+    pub(super) is_over: bool,
+    /// Its last failure, which is told once.
+    pub(super) failure: String,
+}
+
+/// The moves of a node.
+pub struct Moves {
+    /// All that are not over.
+    pub(super) all: Mutex<Vec<Arc<Move>>>,
+    pub(super) due: Mutex<Due>,
+    pub(super) wake: Condvar,
+    pub(super) threads_max: AtomicU64,
+    throttle: Throttle,
+    copied_bytes: AtomicU64,
+    pub assignments: Assignments,
+    pub(super) tell: OnceLock<Box<dyn Fn(String) + Send + Sync>>,
+}
+
+#[derive(Default)]
+pub(super) struct Due {
+    pub(super) moves: VecDeque<(Instant, Arc<Move>)>,
+    pub(super) running: u64,
+    pub(super) is_stopping: bool,
+}
+
+impl Moves {
+    pub fn new(assignments: Assignments) -> Moves {
+        Moves {
+            all: Mutex::default(),
+            due: Mutex::default(),
+            wake: Condvar::new(),
+            threads_max: AtomicU64::new(1),
+            throttle: Throttle::default(),
+            copied_bytes: AtomicU64::new(0),
+            assignments,
+            tell: OnceLock::new(),
+        }
+    }
+
+    /// Bytes a second that all moves together may copy, from now on.
+    pub fn set_rate(&self, rate_bytes: i64) {
+        self.throttle.set_bytes_per_second_max(rate_bytes);
+        self.look_again();
+    }
+
+    /// `alter.log.dirs.replication.quota.window.num`, and `alter.log.dirs.replication.quota.window.size.seconds` in
+    /// milliseconds.
+    pub fn set_samples(&self, (samples_max, sample_ms): (usize, i64)) {
+        self.throttle.set_samples(samples_max, sample_ms);
+    }
+
+    /// The rate at which all moves together copy.
+    pub fn throttle(&self) -> &Throttle {
+        &self.throttle
+    }
+
+    /// Bytes that have been copied since the start.
+    pub fn copied_bytes(&self) -> u64 {
+        self.copied_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many are not over.
+    pub fn count(&self) -> usize {
+        self.all.lock().len()
+    }
+
+    /// The largest number of offsets that a future replica lacks.
+    pub fn lag_max(&self) -> i64 {
+        let moves = self.all.lock().clone();
+        let lags = moves.iter().map(|each| each.lag());
+        lags.max().unwrap_or(0)
+    }
+
+    /// The metadata takes the replica away: its move ends soon. Waits for nobody.
+    pub(in crate::node) fn cancel_soon(&self, log: &Arc<Log>) {
+        for each in self.all.lock().iter() {
+            if Arc::ptr_eq(&each.log, log) {
+                each.is_cancelled.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// The image has changed: who waits for it looks again.
+    pub(in crate::node) fn look_again(&self) {
+        let mut due = self.due.lock();
+        if !due.moves.is_empty() {
+            let now = Instant::now();
+            due.moves.iter_mut().for_each(|(at, _)| *at = now.min(*at));
+            self.wake.notify_all();
+        }
+    }
+
+    pub(super) fn tell(&self, sentence: String) {
+        if let Some(tell) = self.tell.get() {
+            tell(sentence);
+        }
+    }
+
+    /// How long until the next bytes may be copied.
+    pub(super) fn wait_for_rate(&self) -> Duration {
+        let now_ms = monotonic_ms();
+        match self.throttle.is_exceeded(now_ms) {
+            true => Duration::from_millis(self.throttle.falls_in_ms(now_ms).max(1).cast_unsigned()),
+            false => Duration::ZERO,
+        }
+    }
+
+    pub(super) fn note_copied(&self, bytes: u64) {
+        self.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if bytes > 0 {
+            self.throttle.record(bytes, monotonic_ms());
+        }
+    }
+
+    pub(super) fn piece_bytes(&self) -> u64 {
+        let rate_bytes = self.throttle.bytes_per_second_max().max(1);
+        MOVE_PIECE_BYTES.min(rate_bytes.cast_unsigned())
+    }
+}
+
+impl Move {
+    pub(super) fn lag(&self) -> i64 {
+        let end = self.log.offsets().log_end_offset;
+        let future = self.to.future(self.log.topic(), self.log.partition());
+        future.map_or(0, |future| (end - future.offsets().log_end_offset).max(0))
+    }
+
+    pub(super) fn assignment(&self, directory: &LogDirectory) -> DirectoryAssignment {
+        DirectoryAssignment {
+            topic_id: self.topic_id,
+            partition: self.log.partition(),
+            directory_id: directory.identity().directory_id.unwrap_or(Uuid::ZERO),
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        format!("{}-{}", self.log.topic(), self.log.partition())
+    }
+
+    /// The future replica goes; the controller is told where the log lies, if it was told otherwise.
+    pub(super) fn give_up(&self, work: &mut Work, moves: &Moves, now_ms: i64) {
+        if std::mem::replace(&mut work.is_over, true) {
+            return;
+        }
+        self.log.set_moving(false);
+        if let Err(error) = self.to.delete_future(&work.copying.future, now_ms) {
+            moves.tell(format!("the future replica of {}: {error}", self.name()));
+        }
+        if work.is_assigned {
+            moves.assignments.add(self.assignment(&self.from));
+        }
+    }
+}
