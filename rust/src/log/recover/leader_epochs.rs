@@ -19,7 +19,7 @@ impl Loader<'_> {
             Ok(epochs) => {
                 let fault = if epochs.is_empty() && self.has_emptied_epochs()? {
                     Some("it is empty")
-                } else if self.begins_before(&epochs) {
+                } else if self.begins_before(&epochs)? {
                     Some("the log begins before it does")
                 } else {
                     None
@@ -41,16 +41,22 @@ impl Loader<'_> {
 
     /// After a crash the log may begin where it began before its last DeleteRecords: the file has forgotten those
     /// epochs at once, and the checkpoint of log starts is written from time to time. A follower that knew none would
-    /// cut what is committed.
-    fn begins_before(&self, epochs: &LeaderEpochs) -> bool {
-        let Some(first) = self.segments.first() else {
-            return false;
+    /// cut what is committed. Of a log that begins with magic 0 or 1 no start looks through all records for epochs.
+    fn begins_before(&self, epochs: &LeaderEpochs) -> Result<bool> {
+        let log_start_offset = self.parameters.log_start_offset;
+        let first = self.segments.at(log_start_offset);
+        let Some(first) = first.or_else(|| self.segments.first()) else {
+            return Ok(false);
         };
-        let log_start_offset = self.parameters.log_start_offset.max(first.base_offset());
-        let begin = epochs.earliest().map(|earliest| earliest.start_offset);
-        !self.parameters.was_clean
-            && self.segments.values().any(|one| one.size_bytes() > 0)
-            && begin.is_none_or(|begin| log_start_offset < begin)
+        let begin = log_start_offset.max(first.base_offset());
+        let earliest = epochs.earliest();
+        if self.parameters.was_clean || earliest.is_some_and(|known| known.start_offset <= begin) {
+            return Ok(false);
+        }
+        let (file, path) = (first.file()?, first.files().path(LOG));
+        let mut scanner = BatchScanner::new(&*file, &path, 0, first.size_bytes());
+        let header = scanner.next_header();
+        Ok(header.is_ok_and(|first| first.is_some_and(|(_, header)| header.magic >= 2)))
     }
 
     /// The file is there without a byte, although the log has records.
