@@ -41,6 +41,8 @@ struct Truth {
     committed: Vec<Entry>,
     /// How often an unclean election has cut it.
     turn: u64,
+    /// Where the log of a leader has begun: followers may have other records before that, which no leader can tell.
+    deleted: i64,
     /// Leaders of earlier epochs are not believed.
     since_epoch: i32,
     /// An unclean election has been decided, and its leader does not lead yet.
@@ -223,7 +225,8 @@ impl World {
             .mirrors
             .iter_mut()
             .filter(|((_, of), _)| *of == index);
-        mirrors.for_each(|(_, mirror)| mirror.match_with(truth.turn, &truth.committed));
+        mirrors
+            .for_each(|(_, mirror)| mirror.match_with(truth.turn, &truth.committed, truth.deleted));
         for id in state.isr.iter().chain(&state.elr) {
             let broker = &self.brokers[id];
             let is_its = broker.process.as_ref().is_some_and(|process| {
@@ -401,6 +404,9 @@ impl Checker {
                 "OneWriter: brokers {leader} and {id} lead t-{index} in epoch {epoch}"
             );
         }
+        if partition.role == Role::Leader {
+            truth.deleted = truth.deleted.max(offsets.log_start_offset);
+        }
         let is_cut_uncleanly = truth.turn > 0 || truth.is_open;
         check_start(&mut self.starts, (id, life), partition, is_cut_uncleanly);
         let mirror = self.mirrors.entry((id, index)).or_default();
@@ -437,7 +443,7 @@ impl Checker {
         if epoch < truth.since_epoch || truth.is_open {
             return u64::from(is_cut);
         }
-        mirror.match_with(truth.turn, &truth.committed);
+        mirror.match_with(truth.turn, &truth.committed, truth.deleted);
         let high_watermark = offsets.high_watermark as usize;
         let is_leader = partition.role == Role::Leader;
         if is_leader && high_watermark > truth.committed.len() {
@@ -469,9 +475,10 @@ impl Checker {
         let mirror = &self.mirrors[&(id, index)];
         require!(
             high_watermark <= mirror.matched,
-            "LogMatching: broker {id} ({:?} of epoch {epoch}) has high watermark {high_watermark} of t-{index}; of {} \
+            "LogMatching: broker {id} ({:?} of epoch {epoch}) has high watermark {high_watermark} of t-{index}, from {} on; of {} \
              committed records it has {} as they are, then {:?} for {:?}",
             partition.role,
+            offsets.log_start_offset,
             truth.committed.len(),
             mirror.matched,
             mirror.at(mirror.matched),
@@ -494,7 +501,9 @@ impl Truth {
                 (None, Some(before)) => *self.written.entry(place).or_insert((entry.value, before)),
             };
             require!(
-                known.0 == entry.value && before.is_none_or(|before| known.1 == before),
+                known.0 == entry.value
+                    && (entry.offset <= self.deleted
+                        || before.is_none_or(|before| known.1 == before)),
                 "OneWriter: t-{index} has {entry:?} behind {before:?} in one log, {} behind {} in another",
                 known.0,
                 known.1

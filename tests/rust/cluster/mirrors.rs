@@ -65,10 +65,14 @@ impl Mirror {
             && self.entries_up_to(end, from) == other.entries_up_to(end, from)
     }
 
-    pub fn match_with(&mut self, turn: u64, committed: &[Entry]) {
+    /// Below `deleted` nothing is compared: what a follower has there is not promised to anybody, and goes as soon as it
+    /// takes its leader's log start over.
+    pub fn match_with(&mut self, turn: u64, committed: &[Entry], deleted: i64) {
         if self.turn != turn {
             (self.turn, self.matched) = (turn, self.start);
         }
+        let gone = (deleted.min(self.end()) as usize).min(committed.len());
+        self.matched = self.matched.max(gone);
         let own = self.entries.iter().skip(self.matched - self.start);
         let both = own.zip(committed.iter().skip(self.matched));
         self.matched += both.take_while(|(own, committed)| own == committed).count();
