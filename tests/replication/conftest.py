@@ -21,13 +21,22 @@ def kafka_controller(
 
 
 @pytest.fixture(scope="module")
-def three_nodes(
+def nodes_of_module(
     kafka_controller: KafkaBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Node]]:
-    """Brokers 1 to 3, which run; a test that stops one starts it again."""
+    """Brokers 1 to 3."""
     folder = tmp_path_factory.mktemp("nodes")
     nodes = [Node(each, folder / str(each), kafka_controller) for each in (1, 2, 3)]
     with ExitStack() as stack:
         for node in nodes:
             stack.enter_context(node)
         yield nodes
+
+
+@pytest.fixture
+def three_nodes(nodes_of_module: list[Node]) -> list[Node]:
+    """Brokers 1 to 3, which run: those that a test has left stopped when it failed as well."""
+    for node in nodes_of_module:
+        if not node.is_started:
+            node.start()
+    return nodes_of_module

@@ -183,6 +183,11 @@ class Node:
             return self.output.read_text()
         return ""
 
+    @property
+    def is_started(self) -> bool:
+        """Neither stopped nor killed since its start."""
+        return self._process is not None
+
     def stop(self) -> int:
         """A clean stop (SIGTERM); returns the exit code."""
         return self._end(signal.SIGTERM)
