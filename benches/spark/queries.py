@@ -56,7 +56,7 @@ PYTHON = Engine(
 )
 JVM = Engine("jvm", "kafkalite, columnar engine", "ours", "kafkalite", {"engine": "jvm"})
 FLOOR = Engine("floor", "Spark alone, the same rows typed in Parquet files", "ours", "parquet")
-"""Of `windows`: what the aggregation costs wherever its rows come from."""
+"""The floor of `windows`: the cost of the aggregation, wherever its rows come from."""
 CONNECTORS = (DEFAULT, TUNED)
 ENGINES = (DEFAULT, TUNED, PYTHON, JVM, FLOOR)
 
@@ -153,7 +153,7 @@ def rows_of_json(reading: Reading) -> DataFrame:
 
 
 def rows_of_files(reading: Reading) -> DataFrame:
-    """The same out of the files that `write_files` has left."""
+    """Reads the rows of `rows_of_json` out of the files that `write_files` has left."""
     schema = f"timestamp TIMESTAMP, value STRUCT<{SCHEMA}>"
     reader = reading.spark.readStream.schema(schema)
     return reader.option("maxFilesPerTrigger", PARTITIONS).parquet(reading.files)

@@ -28,9 +28,9 @@ from kafkalite.metadata.controller.active import Controller
 from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.metadata.engine import Metadata
 from kafkalite.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Image, TopicImage
-from kafkalite.moves import Moves
 from kafkalite.protocol import codes, messages
 from kafkalite.replicas import Replicas
+from kafkalite.replicas.moves import Moves
 from kafkalite.service.stderr_log import Log, RefusalLog
 from kafkalite.tasks import Tasks, TimeLimit
 

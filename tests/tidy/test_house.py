@@ -37,7 +37,6 @@ PYTHON_ORDER = [
     {"coordinator"},
     {"groups", "transactions"},
     {"replicas"},
-    {"moves"},
     {"context"},
     {"replication"},
     {"api"},

@@ -63,7 +63,7 @@ ChangesOf = Callable[[Mapping[str, str], Mapping[str, Any], DefaultOf], Changes]
 """(what is set, the rows of the keys, the defaults of lists) -> changes."""
 
 JUDGED_BY_CONTROLLER = (TOPIC, GROUP, CLIENT_METRICS)
-"""What Kafka's broker has its controller judge; about its own configs it is asked itself."""
+"""The kinds of resources that a controller judges; a broker judges its own configs itself."""
 
 NO_LISTS: Mapping[str, Any] = {}
 """Only lists of topics and brokers are appended to; for Kafka's controller the others have none."""

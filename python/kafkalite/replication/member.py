@@ -51,6 +51,7 @@ from kafkalite.replication.proposals.alter_partition import AlterPartition
 from kafkalite.replication.proposals.directory_assignments import DirectoryAssignments
 from kafkalite.replication.repeated import Repeated
 from kafkalite.replication.unclean import told_unclean
+from kafkalite.replication.waiting import Waiting
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
 from kafkalite.timers import Timer, Timers
@@ -133,10 +134,7 @@ class Member:
         self._beat_timer: Timer | None = None
         self._is_beating = False
         self._silence = Silence(self.now_ms())
-        self._known_ms = self.now_ms()
-        """When an active controller was known last, before this broker was registered."""
-        self._trouble = ""
-        """The reason why one does not answer that was asked for the metadata."""
+        self._waiting = Waiting(self.observer, self.lifecycle, self.now_ms())
         self._has_left = threading.Event()
 
     def now_ms(self) -> int:
@@ -262,40 +260,16 @@ class Member:
             now_ms = self.now_ms()
             while (callback := self.timers.pop_due(now_ms)) is not None:
                 callback()
-            self._check_silence(now_ms)
+            self._waiting.check(now_ms)
             if now_ms - told_ms >= WAITING_TOLD_MS:
                 told_ms = now_ms
                 waited = f"{(now_ms - began_ms) // 1_000} s so far"
                 if self.lifecycle.state == NOT_REGISTERED:
                     waited += f" and {self.lifecycle.registration_ms // 1_000} s at most"
-                self._log.info(f"the broker waits, {waited}, for {self._waiting_for()}")
+                self._log.info(f"the broker waits, {waited}, for {self._waiting.sentence()}")
             next_ms = self.timers.next_ms()
             wait_ms = turn_ms if next_ms is None else next_ms - self.now_ms()
             self.channels.poll(max(0, min(turn_ms, wait_ms)))
-
-    def _waiting_for(self) -> str:
-        observer = self.observer
-        if observer.refused_epoch >= 0:
-            return (
-                f"controllers of epoch {observer.leader.epoch}, which it has known, or later: "
-                f"those that answer are in epoch {observer.refused_epoch}"
-            )
-        if observer.leader.address is None and not observer.is_caught_up:
-            why = f" ({self._trouble})" if self._trouble else ""
-            return f"an active controller to answer{why}"
-        if not observer.is_caught_up:
-            return "the metadata, which the active controller sends"
-        return self.lifecycle.waiting_for
-
-    def _check_silence(self, now_ms: int) -> None:
-        """Raises LifecycleError where no active controller is found for as long as a registration
-        may take: Kafka's broker ends then, too, so that whoever has started it learns of it."""
-        if self.lifecycle.state != NOT_REGISTERED or self.observer.is_caught_up:
-            return
-        if self.observer.leader.address is not None:
-            self._known_ms = now_ms
-        elif now_ms - self._known_ms >= self.lifecycle.registration_ms:
-            raise self.lifecycle.overdue(self._waiting_for())
 
     # --- while it serves --------------------------------------------------------------------------
 
@@ -372,7 +346,7 @@ class Member:
         try:
             if isinstance(answer, str):
                 self._log.debug(f"metadata: {answer}")
-                self._trouble = answer
+                self._waiting.trouble = answer
                 delay_ms = observer.on_failure()
             else:
                 delay_ms = observer.on_answer(answer)
@@ -427,8 +401,7 @@ class Member:
             return
         address = self.controller_address
         if address is None:
-            why = f": {self._trouble}" if self._trouble else ""
-            self._on_beat(f"no controller is known that is active{why}")
+            self._on_beat(f"no controller is known that is active{self._waiting.why(': {}')}")
             return
         offset = self.observer.replay.offset if self._core is None else self._applied_offset
         offline = self._offline_directories()

@@ -43,7 +43,7 @@ class Controller:
         self._class_path = _class_path(kafka)
         self._process: subprocess.Popen[bytes] | None = None
         self.log = Path()
-        """What it has printed."""
+        """The file into which the JVM prints."""
 
     def start(
         self, folder: Path, port: int, properties: dict[str, object], tell: Callable[[str], object]

@@ -340,7 +340,7 @@ def _assignments(text: str | None) -> list[list[int]]:
 
 
 class _Around(NamedTuple):
-    """What is known beside the description of a topic."""
+    """Facts of a cluster that the description of a topic is shown with."""
 
     alive: set[int]
     """The brokers that are not fenced."""

@@ -1,2 +1,2 @@
-"""What this broker would have the controller write about its own replicas, asked for again and
-again until the metadata says so."""
+"""Proposals of this broker to its controller, about its own replicas: each is sent again and again
+until the metadata says so."""

@@ -1,6 +1,6 @@
 """Moves of replicas between the log directories of this node, as far as Python has to do with them:
 the metadata is to say where a replica is about to lie, before its log is there. The engine copies
-and swaps (`rust/src/node/moves.rs`).
+and swaps (`rust/src/node/moves/`).
 
 Kafka: `DirectoryEventHandler`.
 """

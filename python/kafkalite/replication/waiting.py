@@ -1,0 +1,45 @@
+"""Tells what a broker waits for that joins its cluster, and ends the wait for controllers. Pure."""
+
+from kafkalite.replication.lifecycle import NOT_REGISTERED, Lifecycle
+from kafkalite.replication.observer import Observer
+
+
+class Waiting:
+    """The wait of one start, until its broker is not fenced any more."""
+
+    def __init__(self, observer: Observer, lifecycle: Lifecycle, now_ms: int) -> None:
+        self.trouble = ""
+        """The reason why a controller does not answer that was asked for the metadata."""
+        self._observer = observer
+        self._lifecycle = lifecycle
+        self._known_ms = now_ms
+        """When an active controller was known last."""
+
+    def why(self, form: str) -> str:
+        """The trouble, put into `form`; empty where there is none."""
+        return form.format(self.trouble) if self.trouble else ""
+
+    def sentence(self) -> str:
+        """Says what is waited for."""
+        observer = self._observer
+        if observer.refused_epoch >= 0:
+            return (
+                f"controllers of epoch {observer.leader.epoch}, which it has known, or later: "
+                f"those that answer are in epoch {observer.refused_epoch}"
+            )
+        if observer.leader.address is None and not observer.is_caught_up:
+            return f"an active controller to answer{self.why(' ({})')}"
+        if not observer.is_caught_up:
+            return "the metadata, which the active controller sends"
+        return self._lifecycle.waiting_for
+
+    def check(self, now_ms: int) -> None:
+        """Raises LifecycleError where no active controller is found for as long as a registration
+        may take: Kafka's broker ends then, too, so that whoever has started it learns of it."""
+        lifecycle, observer = self._lifecycle, self._observer
+        if lifecycle.state != NOT_REGISTERED or observer.is_caught_up:
+            return
+        if observer.leader.address is not None:
+            self._known_ms = now_ms
+        elif now_ms - self._known_ms >= lifecycle.registration_ms:
+            raise lifecycle.overdue(self.sentence())
