@@ -146,6 +146,6 @@ def test_kafkas_tool_throttles_a_move_and_takes_the_throttle_away_again(
     assert time.monotonic() - began > SIZE / RATE - BURST_S
     assert "is completed" in run("--verify")
     assert pair.leaders(topic) == [other]
-    assert not pair.set_rates()
+    wait_until(lambda: not pair.set_rates())
     configs = pair.admin.describe_configs(TOPIC, topic)
     assert [each.value for each in configs if each.name.startswith(LIMITS)] == ["", ""]
