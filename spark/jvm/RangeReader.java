@@ -16,6 +16,7 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.arrow.vector.ipc.WriteChannel;
 import org.apache.arrow.vector.ipc.message.MessageSerializer;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
@@ -64,12 +65,11 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
 
   private void open(String sentSchema) throws IOException {
     ObjectNode request = (ObjectNode) Endpoint.JSON.readTree(range.read());
-    if (range.endpoint() != null && KafkaliteScan.thisHost().equals(range.host())) {
-      long silenceMsMax = request.path("client").path("poll.timeout.ms").asLong();
-      endpoint = Endpoint.at(range.endpoint(), silenceMsMax);
-      request.remove(List.of("bootstrap.servers", "client")); // a broker reads its own logs only
-    } else {
+    endpoint = isNear() ? near(request.path("client").path("poll.timeout.ms").asLong()) : null;
+    if (endpoint == null) {
       endpoint = Endpoint.ofChild();
+    } else {
+      request.remove(List.of("bootstrap.servers", "client")); // a broker reads its own logs only
     }
     skipsLosses = !request.path("fail.on.data.loss").asBoolean(true);
     request.put("op", "read").put("topic", range.topic()).put("partition", range.partition());
@@ -82,6 +82,28 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     }
     String losses = root.getSchema().getCustomMetadata().get(Endpoint.LOSSES);
     warn(losses == null ? NullNode.instance : Endpoint.JSON.readTree(losses));
+  }
+
+  /**
+   * Whether a broker on this machine serves the range. What has failed once is read by the child: it
+   * waits for a broker that is restarted, and asks again who leads the partition.
+   */
+  private boolean isNear() {
+    return range.endpoint() != null
+        && KafkaliteScan.thisHost().equals(range.host())
+        && TaskContext.get().attemptNumber() == 0;
+  }
+
+  /** A connection to that broker; null if it is gone since the range was planned. */
+  private Endpoint near(long silenceMsMax) throws ClosedByInterruptException {
+    try {
+      return Endpoint.at(range.endpoint(), silenceMsMax);
+    } catch (ClosedByInterruptException stopped) {
+      throw stopped;
+    } catch (IOException gone) {
+      LOG.warn("{}: the broker is asked by Kafka's protocol", gone.getMessage());
+      return null;
+    }
   }
 
   @Override

@@ -100,19 +100,33 @@ def main(servers: str, folder: str) -> None:
     spark.stop()
 
 
+def await_line(log: Path, text: str) -> None:
+    """Until Spark has said so: a task has failed."""
+    deadline = time.monotonic() + END_S
+    while text not in log.read_text():
+        assert time.monotonic() < deadline, "no task has failed"
+        time.sleep(0.1)  # between two polls of the log
+
+
 @pytest.mark.long
-def test_a_query_goes_on_when_its_broker_does(listening: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_query_goes_on_when_its_broker_does(
+    listening: Broker, tmp_path: Path, restarts: bool
+) -> None:
+    """A broker that was restarted failed all attempts of a task within a second."""
     command = [sys.executable, "-m", __name__, listening.bootstrap_servers, tmp_path]
     tests = Path(__file__).parents[1]
     environment = os.environ | {"PYTHONPATH": str(tests)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as query:
         assert query.stdout is not None
         assert query.stdout.readline() == "reads\n"
-        with stopped(listening):
-            deadline = time.monotonic() + END_S
-            while SAID not in (tmp_path / "spark.log").read_text():
-                assert time.monotonic() < deadline, "no task has failed"
-                time.sleep(0.1)  # between two polls of the log
+        if restarts:
+            listening.kill()
+            await_line(tmp_path / "spark.log", "Lost task 0.0 in stage")
+            listening.start()
+        else:
+            with stopped(listening):
+                await_line(tmp_path / "spark.log", SAID)
         assert query.stdout.readline() == f"{RECORDS}\n"
     assert query.returncode == 0
 

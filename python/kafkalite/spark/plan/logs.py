@@ -1,5 +1,6 @@
 """The logs that planning asks: topics of a cluster over the wire, or partitions in files."""
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -27,6 +28,9 @@ ARROW_LISTENER = "kafkalite.arrow.listener"
 
 COMMIT_MS_MAX = 10_000
 """After the first commit, which has `kafka.default.api.timeout.ms`."""
+
+ENDPOINT_PAUSE_S = 60.0
+"""Where there was no Arrow endpoint: a planner lives as long as its session."""
 
 
 class Endpoint(NamedTuple):
@@ -82,7 +86,8 @@ class WireLog(Closing):
         )
         self._admin = Admin(self._cluster)
         self._groups = GroupAdmin(self._cluster)
-        self._endpoint: list[Endpoint | None] = []
+        self._endpoint: Endpoint | None = None
+        self._endpoint_not_before_s = 0.0
 
     def close(self) -> None:
         """Closes the connections."""
@@ -173,14 +178,19 @@ class WireLog(Closing):
         return {partition: listed.offset for partition, listed in found.items()}
 
     def endpoint(self) -> Endpoint | None:
-        """See `Log`. The one broker's: a partition of another broker would be refused there."""
-        known = self._endpoint[0] if self._endpoint else None
-        is_stale = known is not None and not serves_cluster(*known)
-        if is_stale or not self._endpoint:
+        """See `Log`. The one broker's: a partition of another broker would be refused there. Where
+        there is none, it is asked for again after a pause: a broker may have been away."""
+        known = self._endpoint
+        if known is not None and len(self._cluster.nodes) == 1 and serves_cluster(*known):
+            return known
+        self._endpoint = None
+        if time.monotonic() >= self._endpoint_not_before_s:
             found = self._told_endpoint()
-            is_here = found is not None and serves_cluster(*found)
-            self._endpoint = [found if is_here else None]
-        return self._endpoint[0]
+            if found is not None and serves_cluster(*found):
+                self._endpoint = found
+            else:
+                self._endpoint_not_before_s = time.monotonic() + ENDPOINT_PAUSE_S
+        return self._endpoint
 
     def _told_endpoint(self) -> Endpoint | None:
         nodes, cluster_id = self._cluster.nodes, self._cluster.cluster_id
