@@ -67,10 +67,10 @@ def topic(servers: str, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def stream(servers: str, topic: str, group: str) -> StreamReader:
+def stream(servers: str, topic: str, group: str, chosen_by: str = "subscribe") -> StreamReader:
     options = {
         "kafka.bootstrap.servers": servers,
-        "subscribe": topic,
+        chosen_by: topic,
         "startingOffsets": "earliest",
         "commitOffsetsToGroup": group,
     }
@@ -102,11 +102,30 @@ def test_the_columnar_engines_planner_commits_too(servers: str, topic: str) -> N
         "subscribe": topic,
         "commitOffsetsToGroup": group,
     }
-    start = {topic: {"0": 3, "1": 4}, f"{topic}:id": {}}
+    start = {topic: {"0": 3, "1": 4}}
     with Logs() as opened:
         request = {"op": "commit", "options": options, "start": start, "first": True}
         assert answer(request, opened) == {}
     assert committed(servers, group) == {(topic, 0): 3, (topic, 1): 4}
+
+
+def test_topics_that_are_gone_or_made_anew_are_not_committed(servers: str, topic: str) -> None:
+    """The first commit of a run failed a query of a pattern whose topic was deleted meanwhile."""
+    gone, anew, group = f"{topic}-gone", f"{topic}-anew", f"{topic}-group"
+    with Admin(servers) as admin:
+        for name in (gone, anew):
+            admin.create_topic(name, partitions=1)
+    reader = stream(servers, f"{topic}.*", group, "subscribePattern")
+    start = reader.initialOffset()
+    assert {gone, anew, topic} < set(start)
+    reader.stop()
+    with Admin(servers) as admin:
+        admin.delete_topics([gone, anew])
+        admin.create_topic(anew, partitions=1)
+    reader = stream(servers, f"{topic}.*", group, "subscribePattern")
+    reader.latestOffset(start, ReadAllAvailable())
+    assert committed(servers, group) == {(topic, 0): 0, (topic, 1): 0}
+    reader.stop()
 
 
 def test_a_first_commit_waits_for_a_coordinator_that_loads_and_later_ones_do_not(

@@ -107,10 +107,16 @@ def latest_offsets(options: ReadOptions, log: Log, start: Position) -> Position:
 
 
 def commit_to_group(options: ReadOptions, log: Log, start: Position, *, is_first: bool) -> None:
-    """Tells the query's group, if it has one, that everything before `start` is done. Raises
-    `KafkaliteError`."""
-    if options.group is not None and start.offsets:
-        log.commit(options.group, start.offsets, is_first=is_first)
+    """Tells the query's group, if it has one, that everything before `start` is done. Partitions
+    that are gone are left out, and topics that were made anew: their groups know nothing of them,
+    and a broker refuses the offsets. Raises `KafkaliteError`."""
+    if options.group is None or not start.offsets:
+        return
+    now = with_ids(log, dict.fromkeys(log.partitions(options.topics), 0))
+    same = decide.same_topics(start, now.ids)
+    offsets = {each: offset for each, offset in same.items() if each in now.offsets}
+    if offsets:
+        log.commit(options.group, offsets, is_first=is_first)
 
 
 def with_ids(log: Log, offsets: dict[Partition, int]) -> Position:
