@@ -13,11 +13,10 @@ open, for as long as tasks that Spark has killed may go on. It commits nothing u
 transaction is still open.
 
 A stream uses the same ids in each micro-batch, `<prefix>-<query id>-<task>`: a task that begins
-fences and aborts what an earlier run left. In its transaction it also notes the batch's number, as
-the offset of the group of the same name: a task of a replayed batch whose transaction had been
-committed finds that and writes nothing. So each row is there once, provided that the source gives a
-replayed task the same rows, as kafkalite's does (`plan/ranges.py` plans tasks in the order of
-partitions); Spark's Kafka connector may give them to another task of the micro-batch.
+fences and aborts what an earlier run left, and the driver what is left of tasks that have no rows
+this time. Before it commits the first transaction, the driver notes all of them (`commit_note.py`):
+a task of a replayed micro-batch that finds the note has it carried out, and writes nothing. So each
+row is there once, whatever the source gives to which task.
 """
 
 import time
@@ -25,7 +24,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -35,16 +34,17 @@ from pyspark.sql.datasource import (
 )
 
 from kafkalite.client.arrow.writer import ArrowWriter
-from kafkalite.client.network.cluster import Cluster
+from kafkalite.client.network.cluster import TIMEOUT_MS, Cluster
 from kafkalite.client.producer.transactions import (
+    Fate,
     OpenTransaction,
     Transaction,
     end,
-    is_open,
+    fates,
     open_ids,
-    read_progress,
 )
 from kafkalite.errors import KafkaliteError
+from kafkalite.spark.commit_note import CommitNote
 from kafkalite.spark.options.write import WriteOptions
 from kafkalite.spark.plan.planner import tell
 from kafkalite.spark.workers import settle, settle_for_rows
@@ -73,9 +73,21 @@ class TaskWritten(WriterCommitMessage):
 
     records_count: int = 0
     transaction: OpenTransaction | None = None
+    topic: str | None = None
+    """One that it has written to."""
+    query: str | None = None
+    """That of the micro-batch, if transactions are wanted."""
 
 
 Messages = Sequence[WriterCommitMessage | None]
+
+
+class MicroBatch(NamedTuple):
+    """The place of a task of a stream."""
+
+    query: str
+    """Prefix of the transactional ids and id of the query, by which `CommitNote` knows it."""
+    batch_id: int
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -101,7 +113,8 @@ class BatchWriter(DataSourceArrowWriter):
         if not transactions:
             return
         with _cluster(self._options) as cluster:
-            lost = [each for each in transactions if not is_open(cluster, each)]
+            found = zip(transactions, fates(cluster, transactions), strict=True)
+            lost = [each for each, fate in found if fate is not Fate.OPEN]
             if lost:
                 raise KafkaliteError(
                     f"nothing was committed: the transaction of '{lost[0].transactional_id}' was "
@@ -109,7 +122,7 @@ class BatchWriter(DataSourceArrowWriter):
                     f"{self._options.settings.transaction_timeout_ms}"
                 )
             _commit(cluster, transactions)
-            self._abort_others(cluster)
+            _abort_open(self._options, cluster, self._ids)
 
     def abort(self, messages: Messages) -> None:
         """On the driver, after a task or the commit has failed. Spark does not wait for the tasks
@@ -120,18 +133,10 @@ class BatchWriter(DataSourceArrowWriter):
         until = time.monotonic() + KILLED_TASKS_GO_ON_S
         with suppress(KafkaliteError), _cluster(self._options) as cluster:
             _abort(cluster, _transactions(messages))
-            self._abort_others(cluster)
+            _abort_open(self._options, cluster, self._ids)
             while time.monotonic() < until:
                 time.sleep(ABORT_PAUSE_S)
-                self._abort_others(cluster)
-
-    def _abort_others(self, cluster: Cluster) -> None:
-        """Aborts what attempts left open that Spark does not count, or has killed."""
-        timeout_ms = self._options.settings.transaction_timeout_ms
-        with suppress(KafkaliteError):
-            for name in open_ids(cluster, self._ids):
-                with suppress(KafkaliteError):  # the task itself may be ending it
-                    Transaction(cluster, name, timeout_ms).begin()
+                _abort_open(self._options, cluster, self._ids)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -150,21 +155,34 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query_id, batch_id = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
         if query_id is None or batch_id is None:
             raise KafkaliteError("transactional=true: Spark does not say which micro-batch this is")
-        name = f"{prefix}-{query_id}-{task.partitionId()}"
-        return _write(self._options, iterator, name, int(batch_id))
+        micro_batch = MicroBatch(f"{prefix}-{query_id}", int(batch_id))
+        name = f"{micro_batch.query}-{task.partitionId()}"
+        return _write(self._options, iterator, name, micro_batch)
 
-    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: ARG002, N803
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """On the driver, once every task of a micro-batch is done."""
+        settle()
+        query = _query(messages)
+        if query is None:
+            return
         transactions = _transactions(messages)
-        if transactions:
-            with _cluster(self._options) as cluster:
-                _commit(cluster, transactions)
+        with _cluster(self._options) as cluster:
+            note = _note(cluster, self._options, query)
+            if not transactions:
+                note.is_committed(batchId)  # as a replay has it whose tasks have no rows now
+                return
+            topic = next(each.topic for each in _written(messages) if each.topic is not None)
+            note.commit(batchId, topic, transactions)
+            _abort_open(self._options, cluster, f"{query}-")
 
-    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: ARG002, N803
-        """On the driver, after a task or the commit has failed."""
-        transactions = _transactions(messages)
-        if transactions:
-            with suppress(KafkaliteError), _cluster(self._options) as cluster:
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        """On the driver, after a task or the commit has failed: the latter may have been decided,
+        and is then carried out."""
+        query, transactions = _query(messages), _transactions(messages)
+        if query is None or not transactions:
+            return
+        with suppress(KafkaliteError), _cluster(self._options) as cluster:
+            if not _note(cluster, self._options, query).is_committed(batchId):
                 _abort(cluster, transactions)
 
 
@@ -172,38 +190,36 @@ def _write(
     options: WriteOptions,
     batches: "Batches",
     transactional_id: str | None = None,
-    batch_id: int | None = None,
+    micro_batch: MicroBatch | None = None,
 ) -> TaskWritten:
-    """Sends what a task has; with a transactional id as a transaction that stays open."""
+    """Sends what a task has; with a transactional id as a transaction that stays open, unless that
+    of the micro-batch has been committed."""
     settle_for_rows()
+    query = None if micro_batch is None else micro_batch.query
     full = (batch for batch in batches if batch.num_rows)
     first = next(full, None)
     if first is None:
-        return TaskWritten()
+        return TaskWritten(query=query)
     settings = replace(options.settings, transactional_id=transactional_id)
-    writer = ArrowWriter(options.bootstrap_servers, options.topic, settings)
-    with writer:
-        try:
-            if batch_id is not None and transactional_id is not None:
-                progress = read_progress(writer.cluster, transactional_id)
-                if progress > batch_id:
-                    for _ in full:
-                        pass
-                    return TaskWritten()
-            writer.write(first)
-            for batch in full:
-                writer.write(batch)
-            written = writer.flush()
-            transaction = writer.transaction
-            if transaction is not None and batch_id is not None:
-                topic = written.partitions[0].topic
-                transaction.note_progress(transaction.transactional_id, topic, batch_id + 1)
-        except BaseException:
-            with suppress(KafkaliteError):
-                writer.end(commit=False)
-            raise
-    handle = None if transaction is None else transaction.handle
-    return TaskWritten(written.records_count, handle)
+    with _cluster(options) as cluster:
+        if micro_batch is not None:
+            note = _note(cluster, options, micro_batch.query)
+            if note.is_committed(micro_batch.batch_id):
+                for _ in full:
+                    pass
+                return TaskWritten(query=query)
+        with ArrowWriter(cluster, options.topic, settings) as writer:
+            try:
+                writer.write(first)
+                for batch in full:
+                    writer.write(batch)
+                written = writer.flush()
+            except BaseException:
+                with suppress(KafkaliteError):
+                    writer.end(commit=False)
+                raise
+    handle = None if writer.transaction is None else writer.transaction.handle
+    return TaskWritten(written.records_count, handle, written.partitions[0].topic, query)
 
 
 def _task() -> TaskContext:
@@ -218,13 +234,26 @@ def _cluster(options: WriteOptions) -> Cluster:
     return Cluster(
         options.bootstrap_servers,
         client_id=settings.client_id,
+        timeout_ms=min(TIMEOUT_MS, settings.delivery_timeout_ms),
         request_timeout_ms=settings.request_timeout_ms,
     )
 
 
+def _note(cluster: Cluster, options: WriteOptions, query: str) -> CommitNote:
+    return CommitNote(cluster, query, options.settings.transaction_timeout_ms)
+
+
+def _written(messages: Messages) -> list[TaskWritten]:
+    return [message for message in messages if isinstance(message, TaskWritten)]
+
+
+def _query(messages: Messages) -> str | None:
+    return next((each.query for each in _written(messages) if each.query is not None), None)
+
+
 def _transactions(messages: Messages) -> list[OpenTransaction]:
-    written = [message for message in messages if isinstance(message, TaskWritten)]
-    return [message.transaction for message in written if message.transaction is not None]
+    found = (message.transaction for message in _written(messages))
+    return [each for each in found if each is not None]
 
 
 def _commit(cluster: Cluster, transactions: Sequence[OpenTransaction]) -> None:
@@ -241,3 +270,12 @@ def _abort(cluster: Cluster, transactions: Sequence[OpenTransaction]) -> None:
     for each in transactions:
         with suppress(KafkaliteError):
             end(cluster, each, commit=False)
+
+
+def _abort_open(options: WriteOptions, cluster: Cluster, prefix: str) -> None:
+    """Aborts what is open of ids that begin with the prefix: of attempts that Spark does not count,
+    or has killed, and of tasks that a micro-batch no longer has."""
+    with suppress(KafkaliteError):
+        for name in open_ids(cluster, prefix):
+            with suppress(KafkaliteError):  # the task itself may be ending it
+                Transaction(cluster, name, options.settings.transaction_timeout_ms).begin()

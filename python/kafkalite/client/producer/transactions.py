@@ -14,7 +14,8 @@ the epoch of the next transaction. Then only who has begun it can end it: the ha
 A transaction that nobody ends is aborted by its coordinator after `timeout_ms`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from kafkalite.client.arguments import short_text
@@ -31,7 +32,16 @@ from kafkalite.protocol.codes import (
     TRANSACTIONAL_ID_NOT_FOUND,
 )
 
-__all__ = ["OpenTransaction", "Transaction", "end", "is_open", "open_ids", "read_progress"]
+__all__ = [
+    "Fate",
+    "OpenTransaction",
+    "Transaction",
+    "end",
+    "fates",
+    "is_under_way",
+    "open_ids",
+    "read_offsets",
+]
 
 Partition = tuple[str, int]
 
@@ -44,6 +54,16 @@ COMMIT_OFFSET_VERSION_2 = 5
 END_VERSION_2 = 5
 
 ONGOING = "Ongoing"
+TO_COMMIT = ("PrepareCommit", "CompleteCommit")
+UNDER_WAY = (ONGOING, "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+
+class Fate(Enum):
+    """The fate of a transaction that was left open."""
+
+    OPEN = auto()
+    COMMITTED = auto()
+    ABORTED = auto()
 
 
 class OpenTransaction(NamedTuple):
@@ -125,16 +145,15 @@ class Transaction:
         self._ask_to_add(request)
         self._partitions.update(new)
 
-    def note_progress(self, group: str, topic: str, progress: int) -> None:
-        """Makes a number part of the transaction, as the offset that a group has committed: it is
-        there for `read_progress` if, and only if, the transaction is committed."""
-        self.commit_offsets(GroupMetadata(group), {(topic, 0): (progress, -1)})
-
     def commit_offsets(
-        self, member: GroupMetadata, offsets: Mapping[Partition, tuple[int, int]]
+        self,
+        member: GroupMetadata,
+        offsets: Mapping[Partition, tuple[int, int]],
+        metadata: Mapping[Partition, str] | None = None,
     ) -> None:
-        """Makes offsets, each with the leader epoch of what was read before it, part of the
-        transaction. Raises `BrokerError`, also where the group has gone on without the member."""
+        """Makes offsets, each with the leader epoch of what was read before it, and their metadata
+        part of the transaction. Raises `BrokerError`, also where the group has gone on without the
+        member."""
         if not self.adds_partitions:
             coordinated = messages.AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
@@ -144,7 +163,7 @@ class Transaction:
             )
             self._ask_to_add(coordinated)
         self._has_offsets = True
-        request = self._offsets_request(member, offsets)
+        request = self._offsets_request(member, offsets, metadata or {})
         version = COMMIT_OFFSET_VERSION_2 if self.adds_partitions else COMMIT_OFFSET_VERSION
 
         def ask() -> None:
@@ -157,7 +176,10 @@ class Transaction:
         self._cluster.retry(ask)
 
     def _offsets_request(
-        self, member: GroupMetadata, offsets: Mapping[Partition, tuple[int, int]]
+        self,
+        member: GroupMetadata,
+        offsets: Mapping[Partition, tuple[int, int]],
+        metadata: Mapping[Partition, str],
     ) -> Any:
         kind = messages.TxnOffsetCommitRequest
         inner = kind.TxnOffsetCommitRequestTopic
@@ -167,7 +189,7 @@ class Transaction:
                 partition_index=index,
                 committed_offset=offset,
                 committed_leader_epoch=leader_epoch,
-                committed_metadata="",
+                committed_metadata=metadata.get((topic, index), ""),
             )
             topics.setdefault(topic, inner(name=topic)).partitions.append(row)
         return kind(
@@ -243,24 +265,66 @@ def _end(cluster: Cluster, transaction: OpenTransaction, version: int, *, commit
     return _ask(cluster, transaction.transactional_id, request, version, commit=commit)
 
 
-def is_open(cluster: Cluster, transaction: OpenTransaction) -> bool:
-    """Says whether `end` could still commit it. True where the broker is too old to say."""
-    request = messages.DescribeTransactionsRequest(transactional_ids=[transaction.transactional_id])
+def fates(cluster: Cluster, transactions: Sequence[OpenTransaction]) -> list[Fate]:
+    """The fate of each, one that is decided and not ended everywhere included; all are open where
+    the brokers are too old to say."""
+
+    def ask() -> list[Fate]:
+        found: dict[str, Fate] = {}
+        by_node: dict[int, list[OpenTransaction]] = {}
+        for each in transactions:
+            node_id = cluster.coordinator(each.transactional_id, TRANSACTION)
+            by_node.setdefault(node_id, []).append(each)
+        for node_id, asked in by_node.items():
+            found |= _fates_at(cluster, node_id, asked)
+        return [found[each.transactional_id] for each in transactions]
+
+    try:
+        return cluster.retry(ask)
+    except UnsupportedVersionError:
+        return [Fate.OPEN] * len(transactions)
+
+
+def _fates_at(
+    cluster: Cluster, node_id: int, transactions: Sequence[OpenTransaction]
+) -> dict[str, Fate]:
+    told = _described(cluster, node_id, [each.transactional_id for each in transactions])
+    found = {}
+    for each in transactions:
+        row = told[each.transactional_id]
+        is_same = (row.producer_id, row.producer_epoch) == (each.producer_id, each.epoch)
+        if is_same and row.transaction_state == ONGOING:
+            found[each.transactional_id] = Fate.OPEN
+        elif is_same and row.transaction_state in TO_COMMIT:
+            found[each.transactional_id] = Fate.COMMITTED
+        else:
+            found[each.transactional_id] = Fate.ABORTED
+    return found
+
+
+def is_under_way(cluster: Cluster, transactional_id: str) -> bool:
+    """Says whether a transaction of the id is open, or not ended everywhere. True where the broker
+    is too old to say."""
 
     def ask() -> bool:
-        node_id = cluster.coordinator(transaction.transactional_id, TRANSACTION)
-        (row,) = cluster.ask(request, node_id=node_id).transaction_states
-        if row.error_code == TRANSACTIONAL_ID_NOT_FOUND:
-            return False
-        check(row.error_code, f"transactional id '{transaction.transactional_id}'")
-        stamp = (row.producer_id, row.producer_epoch)
-        is_same = stamp == (transaction.producer_id, transaction.epoch)
-        return is_same and row.transaction_state == ONGOING
+        node_id = cluster.coordinator(transactional_id, TRANSACTION)
+        row = _described(cluster, node_id, [transactional_id])[transactional_id]
+        return row.transaction_state in UNDER_WAY
 
     try:
         return cluster.retry(ask)
     except UnsupportedVersionError:
         return True
+
+
+def _described(cluster: Cluster, node_id: int, transactional_ids: list[str]) -> dict[str, Any]:
+    """The rows by id; one that is not known has no state."""
+    request = messages.DescribeTransactionsRequest(transactional_ids=transactional_ids)
+    rows = cluster.ask(request, node_id=node_id).transaction_states
+    for row in rows:
+        if row.error_code != TRANSACTIONAL_ID_NOT_FOUND:
+            check(row.error_code, f"transactional id '{row.transactional_id}'")
+    return {row.transactional_id: row for row in rows}
 
 
 def open_ids(cluster: Cluster, prefix: str) -> list[str]:
@@ -281,11 +345,11 @@ def open_ids(cluster: Cluster, prefix: str) -> list[str]:
     return sorted(name for names in found for name in names)
 
 
-def read_progress(cluster: Cluster, group: str) -> int:
-    """The largest number of `Transaction.note_progress` that was committed; -1 for none. Waits for
-    transactions that are just being ended."""
+def read_offsets(cluster: Cluster, group: str) -> dict[Partition, tuple[int, str]]:
+    """The offsets that a group has committed, with their metadata. Waits for transactions that have
+    further ones of the same partitions; those of others are not seen."""
 
-    def ask() -> int:
+    def ask() -> dict[Partition, tuple[int, str]]:
         connection = cluster.connection(cluster.coordinator(group))
         kind = messages.OffsetFetchRequest
         request = kind(
@@ -297,12 +361,12 @@ def read_progress(cluster: Cluster, group: str) -> int:
         response = connection.request(request, at_most=9)
         answered = response.groups[0] if response.groups else response
         check(answered.error_code, f"group '{group}'")
-        progress = -1
+        found = {}
         for topic in answered.topics:
             for row in topic.partitions:
                 check(row.error_code, f"group '{group}'")
-                progress = max(progress, row.committed_offset)
-        return progress
+                found[topic.name, row.partition_index] = (row.committed_offset, row.metadata or "")
+        return found
 
     return cluster.retry(ask)
 

@@ -1,0 +1,197 @@
+"""The note by which a stream's micro-batch is committed: one step for transactions of many tasks.
+
+    driver    all tasks are done ──► note: micro-batch 7 is these transactions ──► EndTxn, EndTxn, …
+    replay    a task, before it writes: is there a note of micro-batch 7?
+                no     nothing of it was committed, and nobody can commit it any more: write it anew
+                yes    end its transactions as the note says, write nothing
+
+A replayed micro-batch may give its rows to other tasks than before, where its source plans them in
+another order: so it is committed as a whole or not at all, whichever task had which rows. The note
+is the offset of a consumer group, whose number is the micro-batch's and whose metadata names the
+transactions. It is written in a transaction of its own. Group and transactional id are both
+`<prefix>-<query id>`; the tasks' ids add `-<number of the task>`.
+
+What a driver that died had left under way of a note is aborted by whoever looks for the note next,
+or was decided before. That a transaction is named and was aborted nevertheless, its time being
+over before anybody ended it, `_finish` finds: none was committed, and all is written anew; some
+were, and there is a sentence that says what to do, since only a user knows.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from kafkalite.client.consumer.group_options import GroupMetadata
+from kafkalite.client.network.cluster import Cluster
+from kafkalite.client.producer.transactions import (
+    Fate,
+    OpenTransaction,
+    Transaction,
+    end,
+    fates,
+    is_under_way,
+    read_offsets,
+)
+from kafkalite.errors import KafkaliteError
+
+__all__ = ["CommitNote"]
+
+METADATA_CHARS = 4_096
+"""Of an offset: `offset.metadata.max.bytes`, as brokers have it by default."""
+NOTE_BYTES_MAX = 16 << 20
+"""Of a note, inflated: a hundred thousand tasks take two."""
+
+
+class _Note(NamedTuple):
+    batch_id: int
+    transactions: list[OpenTransaction]
+
+
+class CommitNote:
+    """The notes of one streaming query."""
+
+    def __init__(self, cluster: Cluster, name: str, timeout_ms: int) -> None:
+        """`name` is the consumer group and the transactional id; `timeout_ms` that of transactions.
+        Asks nobody yet."""
+        self._cluster = cluster
+        self._name = name
+        self._timeout_ms = timeout_ms
+
+    def is_committed(self, batch_id: int) -> bool:
+        """Says whether a micro-batch is in the topic, and ends what a note has left to be ended.
+        False: nothing of it is, and only `commit` can change that.
+
+        Raises `KafkaliteError` where it is there in part.
+        """
+        note = self._read()
+        return note is not None and self._settles(note, batch_id)
+
+    def commit(self, batch_id: int, topic: str, transactions: Sequence[OpenTransaction]) -> None:
+        """Commits a micro-batch: all of the transactions, or none of them. `topic` is one that they
+        write to. May raise when it has been decided: `is_committed` says that.
+
+        Raises `KafkaliteError`.
+        """
+        deciding = Transaction(self._cluster, self._name, self._timeout_ms)
+        deciding.begin()
+        note = self._read()
+        if note is not None and self._settles(note, batch_id):
+            self._abort_all(transactions)  # of another run of the same micro-batch
+            return
+        lost = [
+            each
+            for each, fate in zip(transactions, fates(self._cluster, transactions), strict=True)
+            if fate is not Fate.OPEN
+        ]
+        if lost:
+            raise KafkaliteError(
+                f"nothing of micro-batch {batch_id} was committed: the transaction of "
+                f"'{lost[0].transactional_id}' was aborted before the last task was done; "
+                f"kafka.transaction.timeout.ms is {self._timeout_ms}"
+            )
+        chunks = {(topic, at): chunk for at, chunk in enumerate(self._chunks(topic, transactions))}
+        offsets = dict.fromkeys(chunks, (batch_id, -1))
+        deciding.commit_offsets(GroupMetadata(self._name), offsets, chunks)
+        deciding.end(commit=True)
+        self._commit_all(transactions)
+
+    def _settles(self, note: _Note, batch_id: int) -> bool:
+        """True if the micro-batch is committed, by now. Spark has noted it as done before there
+        can be a note of a later one."""
+        return note.batch_id > batch_id or (note.batch_id == batch_id and self._finish(note))
+
+    def _finish(self, note: _Note) -> bool:
+        """Ends the transactions of a note; False if all of them are aborted."""
+        tasks: dict[Fate, list[OpenTransaction]] = {fate: [] for fate in Fate}
+        for each, fate in zip(
+            note.transactions, fates(self._cluster, note.transactions), strict=True
+        ):
+            tasks[fate].append(each)
+        if not tasks[Fate.ABORTED]:
+            self._commit_all(tasks[Fate.OPEN])
+            return True
+        if tasks[Fate.COMMITTED]:
+            committed, aborted = (
+                ", ".join(each.transactional_id.removeprefix(f"{self._name}-") for each in of_it)
+                for of_it in (tasks[Fate.COMMITTED], tasks[Fate.ABORTED])
+            )
+            raise KafkaliteError(
+                f"micro-batch {note.batch_id} is in the topic in part: the transactions of tasks "
+                f"{committed} were committed, those of tasks {aborted} were aborted, since nobody "
+                "ended them within kafka.transaction.timeout.ms; to have it written once more as a "
+                f"whole, after which the rows of tasks {committed} are there twice: "
+                f"kafkalite groups delete {self._name}"
+            )
+        self._abort_all(tasks[Fate.OPEN])
+        return False
+
+    def _commit_all(self, transactions: Sequence[OpenTransaction]) -> None:
+        for each in transactions:
+            end(self._cluster, each, commit=True)
+
+    def _abort_all(self, transactions: Sequence[OpenTransaction]) -> None:
+        for each in transactions:
+            with suppress(KafkaliteError):  # its coordinator does it when its time is over
+                end(self._cluster, each, commit=False)
+
+    # --- the note ---------------------------------------------------------------------------------
+
+    def _read(self) -> _Note | None:
+        """The last note that was decided. Brokers that are asked for all offsets of a group leave
+        out those of transactions under way, also of one that is decided."""
+        if is_under_way(self._cluster, self._name):
+            # Of a driver that is no more: aborts it, or waits until what it has decided is done.
+            Transaction(self._cluster, self._name, self._timeout_ms).begin()
+        offsets = read_offsets(self._cluster, self._name)
+        if not offsets:
+            return None
+        batch_id = max(offset for offset, _ in offsets.values())
+        places = sorted(place for place, (offset, _) in offsets.items() if offset == batch_id)
+        text = "".join(offsets[place][1] for place in places)
+        return _Note(batch_id, unpacked(self._name, text))
+
+    def _chunks(self, topic: str, transactions: Sequence[OpenTransaction]) -> list[str]:
+        """The note as metadata of partitions of the topic: offsets are taken of those that there
+        are."""
+        text = packed(self._name, transactions)
+        starts = range(0, len(text), METADATA_CHARS)
+        partitions_count = len(self._cluster.retry(lambda: self._cluster.topic(topic)).partitions)
+        if len(starts) > partitions_count:
+            raise KafkaliteError(
+                f"nothing was committed: the note of {len(transactions)} transactions takes "
+                f"{len(text)} characters, and the {partitions_count} partitions of {topic} take "
+                f"{METADATA_CHARS} each: write by fewer tasks, with .coalesce(…)"
+            )
+        return [text[start : start + METADATA_CHARS] for start in starts]
+
+
+def packed(name: str, transactions: Sequence[OpenTransaction]) -> str:
+    """Transactions as text: numbers of tasks, producer ids and epochs, each a list, as JSON,
+    deflated, in base 64."""
+    columns: tuple[list[int], ...] = ([], [], [])
+    for each in transactions:
+        task = int(each.transactional_id.removeprefix(f"{name}-"))
+        for column, number in zip(columns, (task, each.producer_id, each.epoch), strict=True):
+            column.append(number)
+    return base64.b64encode(zlib.compress(json.dumps(columns).encode(), 9)).decode()
+
+
+def unpacked(name: str, text: str) -> list[OpenTransaction]:
+    """The other way. Raises `KafkaliteError` for what `packed` has not made."""
+    try:
+        inflater = zlib.decompressobj()
+        told = inflater.decompress(base64.b64decode(text, validate=True), NOTE_BYTES_MAX)
+        rows = list(zip(*json.loads(told), strict=True))
+        if any(len(row) != 3 or not all(type(each) is int for each in row) for row in rows):
+            raise ValueError("three numbers a task")
+    except (ValueError, TypeError, RecursionError, zlib.error) as error:
+        raise KafkaliteError(
+            f"group '{name}' has offsets that are no note of a micro-batch: the group belongs to "
+            "this query alone"
+        ) from error
+    return [
+        OpenTransaction(f"{name}-{task}", producer_id, epoch) for task, producer_id, epoch in rows
+    ]

@@ -1,0 +1,233 @@
+"""A stream's micro-batch is committed as a whole or not at all, whoever dies in its commit, and
+whichever task has which rows when it is replayed."""
+
+import time
+import uuid
+from pathlib import Path
+
+import pyarrow
+import pytest
+from pyspark.sql import SparkSession
+
+from kafkalite import Broker
+from kafkalite.client.arrow.writer import ArrowWriter
+from kafkalite.client.group_admin import GroupAdmin
+from kafkalite.client.network.cluster import Cluster
+from kafkalite.client.producer.settings import ProducerSettings
+from kafkalite.client.producer.transactions import Fate, OpenTransaction, Transaction, end
+from kafkalite.errors import KafkaliteError
+from kafkalite.spark import commit_note
+from kafkalite.spark.commit_note import CommitNote
+from oracle.broker import KafkaBroker
+from oracle.tools import Record
+from spark.half_committed import FILE, start_copying
+from spark.records import START_MS, create, send
+from spark.test_kill import START_S, Query
+from spark.test_writing import values
+
+pytestmark = pytest.mark.oracle
+
+PARTITIONS, ROWS, TIMEOUT_MS = 2, 500, 600_000
+
+
+@pytest.fixture(params=["kafkalite", "kafka"])
+def servers(request: pytest.FixtureRequest) -> str:
+    """Either broker's."""
+    running: Broker | KafkaBroker = request.getfixturevalue(
+        {"kafkalite": "broker", "kafka": "kafka"}[request.param]
+    )
+    return running.bootstrap_servers
+
+
+@pytest.fixture
+def topic(servers: str) -> str:
+    name = f"noted-{uuid.uuid4().hex[:8]}"
+    create(servers, name, PARTITIONS)
+    return name
+
+
+def test_rows_that_move_to_other_tasks_in_a_replay_are_there_once(
+    spark: SparkSession,
+    servers: str,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each task noted for itself that the micro-batch was committed. Where the driver died amid the
+    commits, and Spark's own Kafka connector then planned its tasks in another order, the task that
+    had been committed left out the rows of another, and that one wrote again what was there."""
+    source, halted = f"{topic}-source", tmp_path / "halted"
+    create(servers, source, PARTITIONS)
+    rows = [
+        Record(source, b"%d" % number, partition=number % PARTITIONS, timestamp=START_MS + number)
+        for number in range(ROWS)
+    ]
+    send(servers, rows)
+    monkeypatch.setenv(FILE, str(halted))
+    with Query(tmp_path, servers, source, topic, program="spark.half_committed") as query:
+        deadline = time.monotonic() + START_S
+        while not halted.exists():
+            assert time.monotonic() < deadline, "no task was committed"
+            time.sleep(0.05)  # between two polls
+        query.kill_after(0)
+    start_copying(spark, "kafkalite", tmp_path, servers, source, topic, 1).awaitTermination()
+    assert values(servers, topic, committed=True) == sorted(map(str, range(ROWS)))
+
+
+# --- without Spark --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def name() -> str:
+    """That of a query."""
+    return f"notes-{uuid.uuid4()}"
+
+
+class DiedError(Exception):
+    """In place of a driver's death."""
+
+
+def dies(*_: object, **__: object) -> None:
+    raise DiedError
+
+
+def prepared(servers: str, topic: str, name: str, tasks: int = 3) -> list[OpenTransaction]:
+    """Transactions of tasks that have written a row each."""
+    found = []
+    for task in range(tasks):
+        settings = ProducerSettings.of({"transactional.id": f"{name}-{task}"})
+        with ArrowWriter(servers, topic, settings) as writer:
+            writer.write(pyarrow.table({"value": [str(task)]}))
+            writer.flush()
+            assert writer.transaction is not None
+            found.append(writer.transaction.handle)
+    return found
+
+
+def rows_of(tasks: int) -> list[str]:
+    return [str(task) for task in range(tasks)]
+
+
+@pytest.mark.parametrize("ended", [0, 1, 3])
+def test_what_a_driver_has_noted_is_committed_by_who_looks_next(
+    servers: str, topic: str, name: str, monkeypatch: pytest.MonkeyPatch, ended: int
+) -> None:
+    with Cluster(servers) as cluster:
+        transactions = prepared(servers, topic, name)
+        with monkeypatch.context() as patched, pytest.raises(DiedError):
+            left = iter([end] * ended)
+            patched.setattr(
+                commit_note, "end", lambda *args, **named: next(left, dies)(*args, **named)
+            )
+            CommitNote(cluster, name, TIMEOUT_MS).commit(7, topic, transactions)
+            dies()
+        note = CommitNote(cluster, name, TIMEOUT_MS)
+        assert not note.is_committed(8)
+        assert note.is_committed(7)
+        assert note.is_committed(7), "it is the same for all tasks"
+        assert note.is_committed(6)
+    assert values(servers, topic, committed=True) == rows_of(3)
+
+
+def test_a_driver_that_dies_before_it_has_decided_leaves_the_micro_batch_to_the_next(
+    servers: str, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Cluster(servers) as cluster:
+        with monkeypatch.context() as patched, pytest.raises(DiedError):
+            patched.setattr(Transaction, "end", dies)
+            first = prepared(servers, topic, name)
+            CommitNote(cluster, name, TIMEOUT_MS).commit(7, topic, first)
+        note = CommitNote(cluster, name, TIMEOUT_MS)
+        assert not note.is_committed(7)
+        note.commit(7, topic, prepared(servers, topic, name, tasks=2))
+        assert note.is_committed(7)
+        Transaction(
+            cluster, f"{name}-2", TIMEOUT_MS
+        ).begin()  # as the driver does with what is open
+    assert values(servers, topic, committed=True) == rows_of(2)
+
+
+def test_a_micro_batch_of_which_all_was_aborted_in_time_is_written_anew(
+    servers: str, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Cluster(servers) as cluster:
+        first = prepared(servers, topic, name)
+        note = CommitNote(cluster, name, TIMEOUT_MS)
+        with monkeypatch.context() as patched, pytest.raises(DiedError):
+            patched.setattr(commit_note, "end", dies)
+            note.commit(7, topic, first)
+        for each in first[:2]:  # fenced, as by a coordinator when their time is over
+            Transaction(cluster, each.transactional_id, TIMEOUT_MS).begin()
+        assert not note.is_committed(7)
+        assert not note.is_committed(7), "the third was open and is aborted, too"
+        note.commit(7, topic, prepared(servers, topic, name))
+        assert note.is_committed(7)
+    assert values(servers, topic, committed=True) == rows_of(3)
+
+
+def test_a_micro_batch_that_is_there_in_part_is_told_with_the_remedy(
+    servers: str, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Cluster(servers) as cluster:
+        first = prepared(servers, topic, name)
+        note = CommitNote(cluster, name, TIMEOUT_MS)
+        with monkeypatch.context() as patched, pytest.raises(DiedError):
+            left = iter([end])
+            patched.setattr(
+                commit_note, "end", lambda *args, **named: next(left, dies)(*args, **named)
+            )
+            note.commit(7, topic, first)
+        Transaction(cluster, first[2].transactional_id, TIMEOUT_MS).begin()
+        sentence = (
+            r"^micro-batch 7 is in the topic in part: the transactions of tasks 0 were committed, "
+            r"those of tasks 2 were aborted, .*kafka\.transaction\.timeout\.ms; .*: "
+            rf"kafkalite groups delete {name}$"
+        )
+        for _ in range(2):
+            with pytest.raises(KafkaliteError, match=sentence):
+                note.is_committed(7)
+        GroupAdmin(cluster).delete(name)
+        assert not note.is_committed(7)
+        note.commit(7, topic, prepared(servers, topic, name))
+    assert values(servers, topic, committed=True) == sorted([*rows_of(3), "0"])
+
+
+def test_nothing_is_committed_where_the_time_of_a_transaction_was_over_before(
+    servers: str, topic: str, name: str
+) -> None:
+    with Cluster(servers) as cluster:
+        transactions = prepared(servers, topic, name)
+        Transaction(cluster, f"{name}-1", TIMEOUT_MS).begin()
+        note = CommitNote(cluster, name, TIMEOUT_MS)
+        with pytest.raises(KafkaliteError, match=f"nothing of micro-batch 7 .* of '{name}-1' was"):
+            note.commit(7, topic, transactions)
+        assert not note.is_committed(7)
+        note.commit(7, topic, prepared(servers, topic, name))
+    assert values(servers, topic, committed=True) == rows_of(3)
+
+
+def test_a_note_of_many_tasks_takes_several_partitions(
+    servers: str, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handles = [OpenTransaction(f"{name}-{task}", 3 * task, task % 9) for task in range(3_000)]
+    many, few = handles[:900], handles[:3]
+    monkeypatch.setattr(commit_note, "end", lambda *_, **__: None)
+    monkeypatch.setattr(commit_note, "fates", lambda _, each: [Fate.OPEN] * len(each))
+    with Cluster(servers) as cluster:
+        note = CommitNote(cluster, name, TIMEOUT_MS)
+        note.commit(7, topic, many)
+        assert note._read() == (7, many)
+        note.commit(8, topic, few)
+        assert note._read() == (8, few)
+        with pytest.raises(KafkaliteError, match=r"the 2 partitions of .*: write by fewer tasks"):
+            note.commit(9, topic, handles)
+        assert note._read() == (8, few)
+
+
+def test_offsets_of_somebody_else_in_the_querys_group_are_told(
+    servers: str, topic: str, name: str
+) -> None:
+    with Cluster(servers) as cluster:
+        GroupAdmin(cluster).alter(name, {(topic, 0): 12})
+        with pytest.raises(KafkaliteError, match="offsets that are no note of a micro-batch"):
+            CommitNote(cluster, name, TIMEOUT_MS).is_committed(3)
