@@ -46,7 +46,7 @@ def store_once(
         cursor.execute(NOTE, (query, number))
         if cursor.rowcount == 0:
             return
-        cursor.execute(f"CREATE TEMPORARY TABLE arrived ({columns})")
+        cursor.execute(f"CREATE TEMPORARY TABLE arrived ({columns}) ON COMMIT DROP")
         with cursor.copy("COPY arrived FROM STDIN") as copy:
             for row in batch.toLocalIterator():
                 copy.write_row(row)
