@@ -118,7 +118,7 @@ def copy_project(broker: "Broker", folder: Path) -> Path:
     spec = project / "spark-pipeline.yml"
     spec.write_text(
         spec.read_text()
-        .replace("file:///tmp/orders-pipeline", (project / "storage").as_uri())
+        .replace("file:///var/tmp/orders-pipeline", (project / "storage").as_uri())
         .replace("127.0.0.1:9092", broker.bootstrap_servers)
     )
     return project

@@ -18,6 +18,7 @@ def orders() -> DataFrame:
         .option("columns", "value,partition,offset,timestamp")
         .option("value.format", "json")
         .option("value.schema", "id BIGINT, city STRING, cents BIGINT")
+        .option("mode", "FAILFAST")
         .load()
         .select("value.*", "timestamp", "partition", "offset")
     )
