@@ -29,6 +29,7 @@ NOTE = """
 INSERT INTO batches VALUES (%s, %s)
 ON CONFLICT (query) DO UPDATE SET batch = excluded.batch WHERE batches.batch < excluded.batch
 """
+LAST = "SELECT batch FROM batches WHERE query = %s"
 START_S = 120
 INITDB = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
 
@@ -45,6 +46,13 @@ def store_once(
     with psycopg.connect(database) as connection, connection.cursor() as cursor:
         cursor.execute(NOTE, (query, number))
         if cursor.rowcount == 0:
+            (last,) = cursor.execute(LAST, (query,)).fetchone() or (None,)
+            if last != number:
+                raise pipeline.StopError(
+                    f"micro-batch {last} of this query is stored, and {number} comes now: the "
+                    "checkpoint is an old one that was restored, or a copy; begin with a new one, "
+                    "and with new tables"
+                )
             return
         cursor.execute(f"CREATE TEMPORARY TABLE arrived ({columns}) ON COMMIT DROP")
         with cursor.copy("COPY arrived FROM STDIN") as copy:

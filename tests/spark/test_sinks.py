@@ -40,6 +40,14 @@ def made(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
+def go_back(checkpoint: Path) -> None:
+    """As one that is restored from when it had a single micro-batch."""
+    for kind in ("offsets", "commits"):
+        for path in (checkpoint / kind).iterdir():
+            if path.name not in ("0", "metadata"):
+                path.unlink()
+
+
 def test_postgres_has_each_payment_once_where_the_driver_dies_about_a_commit(
     spark: SparkSession,
     own_broker: Broker,
@@ -57,6 +65,10 @@ def test_postgres_has_each_payment_once_where_the_driver_dies_about_a_commit(
         query = sink.store(arrived, database, tmp_path / "checkpoint")
         query.awaitTermination()
 
+        sink.check_tables(database, made)
+        go_back(tmp_path / "checkpoint")
+        with pytest.raises(StreamingQueryException, match="and 1 comes now: the checkpoint is an"):
+            sink.store(arrived, database, tmp_path / "checkpoint").awaitTermination()
         sink.check_tables(database, made)
     first = query.recentProgress[0]
     assert (first["batchId"], first["numInputRows"]) == (2, 0), "what is noted was read again"

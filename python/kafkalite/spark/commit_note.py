@@ -64,7 +64,7 @@ class CommitNote:
         """Says whether a micro-batch is in the topic, and ends what a note has left to be ended.
         False: nothing of it is, and only `commit` can change that.
 
-        Raises `KafkaliteError` where it is there in part.
+        Raises `KafkaliteError` where it is there in part, or a later one is.
         """
         note = self._read()
         return note is not None and self._settles(note, batch_id)
@@ -100,8 +100,16 @@ class CommitNote:
 
     def _settles(self, note: _Note, batch_id: int) -> bool:
         """True if the micro-batch is committed, by now. Spark has noted it as done before there
-        can be a note of a later one."""
-        return note.batch_id > batch_id or (note.batch_id == batch_id and self._finish(note))
+        can be a note of a later one: who asks for it then has gone back, and his micro-batch of
+        this number may have other records."""
+        if note.batch_id > batch_id:
+            raise KafkaliteError(
+                f"micro-batch {note.batch_id} of this query is in the topic, and micro-batch "
+                f"{batch_id} comes now: the checkpoint is an old one that was restored, or a copy "
+                "by which another query runs; to have all written from it, after which rows are "
+                f"there twice: kafkalite groups delete {self._name}"
+            )
+        return note.batch_id == batch_id and self._finish(note)
 
     def _finish(self, note: _Note) -> bool:
         """Ends the transactions of a note; False if all of them are aborted."""

@@ -125,18 +125,12 @@ class BatchWriter(DataSourceArrowWriter):
             _abort_open(self._options, cluster, self._ids)
 
     def abort(self, messages: Messages) -> None:
-        """On the driver, after a task or the commit has failed. Spark does not wait for the tasks
-        that it then kills: one that began its transaction after a single look would leave it open,
-        and readers waiting, for `kafka.transaction.timeout.ms`."""
+        """On the driver, after a task or the commit has failed."""
         if self._options.transactional_id_prefix is None:
             return
-        until = time.monotonic() + KILLED_TASKS_GO_ON_S
         with suppress(KafkaliteError), _cluster(self._options) as cluster:
             _abort(cluster, _transactions(messages))
-            _abort_open(self._options, cluster, self._ids)
-            while time.monotonic() < until:
-                time.sleep(ABORT_PAUSE_S)
-                _abort_open(self._options, cluster, self._ids)
+            _abort_late(self._options, cluster, self._ids)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -179,11 +173,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """On the driver, after a task or the commit has failed: the latter may have been decided,
         and is then carried out."""
         query, transactions = _query(messages), _transactions(messages)
-        if query is None or not transactions:
+        if query is None:
             return
         with suppress(KafkaliteError), _cluster(self._options) as cluster:
             if not _note(cluster, self._options, query).is_committed(batchId):
                 _abort(cluster, transactions)
+                _abort_late(self._options, cluster, f"{query}-")
 
 
 def _write(
@@ -270,6 +265,17 @@ def _abort(cluster: Cluster, transactions: Sequence[OpenTransaction]) -> None:
     for each in transactions:
         with suppress(KafkaliteError):
             end(cluster, each, commit=False)
+
+
+def _abort_late(options: WriteOptions, cluster: Cluster, prefix: str) -> None:
+    """See `_abort_open`. Spark does not wait for the tasks that it kills: one that began its
+    transaction after a single look would leave it open, and readers waiting, for
+    `kafka.transaction.timeout.ms`."""
+    until = time.monotonic() + KILLED_TASKS_GO_ON_S
+    _abort_open(options, cluster, prefix)
+    while time.monotonic() < until:
+        time.sleep(ABORT_PAUSE_S)
+        _abort_open(options, cluster, prefix)
 
 
 def _abort_open(options: WriteOptions, cluster: Cluster, prefix: str) -> None:
