@@ -68,6 +68,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._begins = False
         """True if the first micro-batch comes next: a new one does not go beyond a start that would
         be another when it is repeated, and one that is repeated begins accordingly."""
+        self._repeats: dict[Partition, int] | None = None
+        """The end of a first micro-batch that is repeated: Spark may plan it more than once."""
         self._latest: Position | None = None
         self._is_available_now = False
         self._target: Position | None = None
@@ -172,8 +174,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of a micro-batch. Raises `KafkaliteError`."""
         log, begin, stop = self._opened(), Position.from_json(start), Position.from_json(end)
-        first = self._taken_start(begin.offsets)
-        if first is not None:
+        if self._taken_start(begin.offsets) is not None:
+            self._repeats = stop.offsets
+        first = self._start
+        if first and (first.offsets, self._repeats) == (begin.offsets, stop.offsets):
             offsets, doubts = repeated_start(self._options, first, stop.offsets)
             begin = begin._replace(offsets=offsets)
             tell(doubts)
