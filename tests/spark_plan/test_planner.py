@@ -16,9 +16,9 @@ from kafkalite.client.network.cluster import Cluster
 from kafkalite.client.network.metadata import Node
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.spark.options.read import ReadOptions
+from kafkalite.spark.plan import answers, planner
 from kafkalite.spark.plan import logs as plan_logs
-from kafkalite.spark.plan import planner
-from kafkalite.spark.plan.answers import Logs, answer
+from kafkalite.spark.plan.answers import LOGS_KEPT, Logs, answer
 from kafkalite.spark.plan.planner import DataLossError
 from kafkalite.spark.plan.ranges import Cut
 
@@ -539,3 +539,53 @@ def test_every_wrong_request_is_refused_in_a_sentence(request_: dict[str, Any], 
 def test_planning_needs_no_session() -> None:
     options = ReadOptions.of({"path": "/nowhere"}, streaming=False)
     assert options.topics.names == ("/nowhere",)
+
+
+def test_a_planner_keeps_the_connections_of_few_client_options(broker: kafkalite.Broker) -> None:
+    """It kept those of each: a driver of some weeks, whose queries name their clients, held a
+    connection to the broker for each query that it had ever planned."""
+
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    with Logs() as logs:
+        for number in range(3 * LOGS_KEPT):
+            options = {
+                "kafka.bootstrap.servers": broker.bootstrap_servers,
+                "kafka.client.id": f"query-{number}",
+                "subscribe": "orders",
+            }
+            assert len(ranges(logs, options)) == 2
+        # A connection for metadata, and one to the leader.
+        assert descriptors() - before <= 2 * LOGS_KEPT
+    assert descriptors() == before
+
+
+def test_a_planner_asks_on_the_connections_that_it_has(
+    broker: kafkalite.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[plan_logs.Log] = []
+
+    def open_log(options: ReadOptions) -> plan_logs.Log:
+        opened.append(plan_logs.open_log(options))
+        return opened[-1]
+
+    monkeypatch.setattr(answers, "open_log", open_log)
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "orders"}
+    checked = [
+        ReadOptions.of(servers | more, streaming=False)
+        for more in ({}, {"kafka.client.id": "another"})
+    ]
+    with Logs() as logs:
+        for options in (*checked, *checked):
+            with logs.lent(options):
+                pass
+        assert len(opened) == 2
+        with logs.lent(checked[0]) as one, logs.lent(checked[0]) as beside:
+            assert one is not beside, "two threads ask at once"
+        with pytest.raises(ZeroDivisionError), logs.lent(checked[1]):
+            raise ZeroDivisionError
+        with logs.lent(checked[1]):
+            pass
+    assert len(opened) == 4, "what failed is opened anew, and nothing else"

@@ -42,9 +42,6 @@ IDLE_MS_MAX = 600_000
 BACKLOG = 128
 SECRET_CHARACTERS_MIN, SECRET_BYTES_MAX = 16, 1024
 
-# Plans that are kept with their connections for the next request; more are closed.
-PLANNERS_KEPT = 8
-
 # Those of a broker that is not told others.
 BUFFERS = Buffers(send_bytes=SEND_BUFFER_BYTES, receive_bytes=SYSTEM_BUFFER)
 
@@ -181,7 +178,7 @@ class Home:
         """`bootstrap_servers` are those of requests that name none."""
         self._bootstrap_servers = bootstrap_servers
         self._any_path = any_path
-        self._planners: list[Logs] = []
+        self._logs: Logs | None = None
         self._lock = threading.Lock()
 
     def open(
@@ -220,36 +217,22 @@ class Home:
             raise InvalidArgumentError(
                 "path: this endpoint plans over brokers only, unless it is started with --any-path"
             )
-        logs = self._take_planner()
-        try:
-            answer = answers.answer(asked, logs)
-        except BaseException:
-            # Its connections may be in any state.
-            logs.close()
-            raise
-        self._keep_planner(logs)
+        answer = answers.answer(asked, self._opened())
         return json.dumps(answer, ensure_ascii=False).encode()
 
     def close(self) -> None:
         """Closes what is kept for plans."""
-        with self._lock:
-            planners, self._planners = self._planners, []
-        for logs in planners:
-            logs.close()
+        if self._logs is not None:
+            self._logs.close()
 
-    def _take_planner(self) -> "Logs":
+    def _opened(self) -> "Logs":
+        """What plans keep open; who only reads needs nothing of it."""
         from kafkalite.spark.plan.answers import Logs
 
         with self._lock:
-            return self._planners.pop() if self._planners else Logs()
-
-    def _keep_planner(self, logs: "Logs") -> None:
-        with self._lock:
-            is_kept = len(self._planners) < PLANNERS_KEPT
-            if is_kept:
-                self._planners.append(logs)
-        if not is_kept:
-            logs.close()
+            if self._logs is None:
+                self._logs = Logs()
+            return self._logs
 
 
 def _names_path(asked: dict[str, Any]) -> bool:

@@ -25,7 +25,9 @@ A refusal is a `KafkaliteError` with one sentence.
 """
 
 import base64
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from kafkalite._native import FetchRead
@@ -51,29 +53,62 @@ from kafkalite.spark.plan.ranges import (
     Position,
 )
 
+LOGS_KEPT = 16
+
+_Key = tuple[ClientOptions, Topics | None]
+
 STREAM_OPS = ("initial", "latest", "between", "commit")
 
 
 class Logs(Closing):
-    """Logs that stay open from answer to answer. One thread at a time."""
+    """Logs that stay open from answer to answer: as many of the same brokers and client options as
+    were asked at once. Any thread's.
+
+    A driver lives for months and may see other client options with each query, so that of those
+    that nobody asks only the last `LOGS_KEPT` stay: a log has a connection to each broker."""
 
     def __init__(self) -> None:
         """Opens nothing yet."""
-        self._open: dict[tuple[ClientOptions, Topics | None], Log] = {}
+        self._lock = threading.Lock()
+        self._idle: list[tuple[_Key, Log]] = []
+        """What was asked last is last."""
+        self._is_closed = False
 
-    def log(self, options: ReadOptions) -> Log:
-        """The log that the options name."""
+    @contextmanager
+    def lent(self, options: ReadOptions) -> Iterator[Log]:
+        """The log that the options name, for one question. It is closed if that fails: its
+        connections may be in any state."""
         key = (options.client, options.topics if options.topics.kind == "path" else None)
-        found = self._open.get(key)
-        if found is None:
-            found = self._open[key] = open_log(options)
-        return found
+        log = self._take(key) or open_log(options)
+        try:
+            yield log
+        except BaseException:
+            log.close()
+            raise
+        self._keep(key, log)
+
+    def _take(self, key: _Key) -> Log | None:
+        with self._lock:
+            for index in reversed(range(len(self._idle))):
+                if self._idle[index][0] == key:
+                    return self._idle.pop(index)[1]
+        return None
+
+    def _keep(self, key: _Key, log: Log) -> None:
+        with self._lock:
+            self._idle.append((key, log))
+            kept = 0 if self._is_closed else LOGS_KEPT
+            left = [self._idle.pop(0)[1] for _ in range(len(self._idle) - kept)]
+        for each in left:
+            each.close()
 
     def close(self) -> None:
-        """Closes all of them."""
-        for log in self._open.values():
+        """Closes all of them; one that is lent when it comes back."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            self._is_closed = True
+        for _, log in idle:
             log.close()
-        self._open.clear()
 
 
 def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
@@ -85,7 +120,12 @@ def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
             ReadOptions.of(_options(request), streaming=request["streaming"] if is_known else None)
         )
     options = ReadOptions.of(_options(request), streaming=op in STREAM_OPS)
-    log = logs.log(options)
+    with logs.lent(options) as log:
+        return _answer(request, options, log)
+
+
+def _answer(request: Mapping[str, Any], options: ReadOptions, log: Log) -> dict[str, Any]:
+    op = request.get("op")
     if op in ("batch", "initial"):
         _check_schema(request, options)
     if op == "batch":
