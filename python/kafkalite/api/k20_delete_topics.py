@@ -30,6 +30,7 @@ from kafkalite.api.deadline import CHANGE_WAIT_MS_MIN, IMPATIENT_WAIT_MS, may_ch
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import ControllerError
+from kafkalite.metadata.publisher import LEFT
 from kafkalite.protocol import codes, messages
 from kafkalite.tasks import Future, TimedOutError
 
@@ -88,7 +89,7 @@ async def _wait_for_logs(context: Context, deleted: Future[None]) -> None:
     try:
         await deleted
     except KafkaliteError as error:
-        context.log.warning(f"logs of deleted topics are left until the next start: {error}")
+        context.log.warning(LEFT.format(error))
 
 
 async def _judge_request(

@@ -31,6 +31,8 @@ from kafkalite.tasks import Future
 SUPPORTED = tuple((each.name, each.low, each.high) for each in FEATURES)
 PARTITIONS_AT_ONCE = 1_000
 """Partitions whose new state takes some milliseconds to bring into force."""
+LEFT = "logs of deleted topics are left until the next start: {}"
+"""Told where a log directory does not let them go."""
 EngineConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
 """(the configs of a topic) -> those that its logs obey, with the broker's defaults."""
 

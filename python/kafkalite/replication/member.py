@@ -26,7 +26,7 @@ from kafkalite.listeners import between_brokers
 from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.fold import MetadataDelta, difference
 from kafkalite.metadata.image import Image, TopicImage
-from kafkalite.metadata.publisher import EngineConfigs, Publisher, slices
+from kafkalite.metadata.publisher import LEFT, EngineConfigs, Publisher, slices
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import messages
 from kafkalite.replication.admission import JoinError, judge_cluster, lost_logs, raise_lost
@@ -534,7 +534,8 @@ class Member:
         gone = [each.name for each in delta.deleted_topics]
         if gone:
             self._assignments.directories.forget(delta.deleted_topics)
-            await publisher.delete_topics(gone)
+            # Nobody waits for that: a directory may have failed, or hang.
+            context.tasks.start(self._tell_left(publisher.delete_topics(gone)))
             context.on_topics_deleted(gone)
         publisher.publish(delta)
         if not delta.changed_topics:
@@ -549,6 +550,12 @@ class Member:
                 # Heartbeats go out between two of them.
                 await context.tasks.yield_now()
         context.on_topics_changed(delta.changed_topics)
+
+    async def _tell_left(self, deleted: Future[None]) -> None:
+        try:
+            await deleted
+        except KafkaliteError as error:
+            self._log.warning(LEFT.format(error))
 
     async def _show(self, topics: Sequence[TopicImage]) -> None:
         """Has clients see topics, once the logs are made that they lack here."""

@@ -1,0 +1,62 @@
+"""A log directory of a broker in a cluster fails, is full or is replaced: the broker serves what
+lies in the others, as Apache Kafka's does."""
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from api.batches import batch
+from api.log_dirs import places, wait_for
+from api.raw import Connection
+from cluster.brokers import Kind
+from faults.nemesis import lose_unflushed
+from kafkalite.protocol import codes
+from oracle.broker import KafkaBroker
+from oracle.tools import KafkaTools
+from replication.records import produce
+from replication.test_failed_moves import KINDS, Broker, has_failed, running
+
+pytestmark = pytest.mark.oracle
+
+
+def make(broker: Broker, *topics: str, partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    assignment = [[broker.id]] * partitions
+    new = [NewTopic(each, partitions, replica_assignment=assignment) for each in topics]
+    for made in admin.create_topics(new).values():
+        made.result(60)
+
+
+def delete(broker: Broker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    for deleted in admin.delete_topics([topic]).values():
+        deleted.result(60)
+
+
+@pytest.mark.parametrize("found_by", ["a write", "the deletion"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_topic_of_a_failed_directory_is_deleted_and_the_broker_serves_on(
+    kind: Kind,
+    found_by: str,
+    kafka_tools: KafkaTools,
+    kafka_controller: KafkaBroker,
+    tmp_path: Path,
+) -> None:
+    """The deletion of its logs failed, and with it the broker."""
+    with (
+        running(kind, kafka_tools, kafka_controller, tmp_path) as broker,
+        Connection(broker.address) as connection,
+    ):
+        victim, later = (f"{each}-{kind}-{found_by[:1]}" for each in ("victim", "later"))
+        broker.make(connection, victim, broker.second)
+        lose_unflushed(broker.mount)
+        if found_by == "a write":
+            assert connection.produce(victim, batch([b"refused"])).error_code != codes.NONE
+            wait_for(lambda: has_failed(connection, broker.second))
+        delete(broker, victim)
+        wait_for(lambda: has_failed(connection, broker.second))
+        make(broker, later)
+        wait_for(lambda: places(connection, later) == [(str(broker.first), False, 0)])
+        produce(broker.address, later, [b"kept"])
+        assert connection.list_offsets(later, -1).offset == 1
