@@ -70,6 +70,8 @@ def main(
 
 def _run(name: str, run: Run, options: argparse.Namespace, settings: Mapping[str, str]) -> None:
     from progress_plot import Progress, draw
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
 
     import kafkalite.spark
 
@@ -88,12 +90,14 @@ def _run(name: str, run: Run, options: argparse.Namespace, settings: Mapping[str
             **settings,
         }
         with kafkalite.Broker() as broker:
-            spark = kafkalite.spark.session(name, **conf)
+            spark = _session(name, conf)
             progress = Progress()
             spark.streams.addListener(progress)
             try:
                 run(spark, broker, Path(folder), options)
                 progress.await_end()
+            except (PySparkException, Py4JJavaError) as error:
+                raise StopError(kafkalite.spark.reason(error)) from error
             finally:
                 spark.stop()
     if progress.batches and importlib.util.find_spec("matplotlib") is not None:
@@ -102,17 +106,28 @@ def _run(name: str, run: Run, options: argparse.Namespace, settings: Mapping[str
     step(f"done in {time.monotonic() - started:.0f} s")
 
 
+def _session(name: str, conf: Mapping[str, str]) -> "SparkSession":
+    """Raises `StopError` where Spark does not start: then most likely what Maven says, which Spark
+    has printed."""
+    from pyspark.errors import PySparkRuntimeError
+
+    import kafkalite.spark
+
+    try:
+        return kafkalite.spark.session(name, **conf)
+    except PySparkRuntimeError as error:
+        packages = conf.get("spark.jars.packages")
+        why = f"it did not get {packages} from Maven (see above)" if packages else f"{error}"
+        raise StopError(f"Spark did not start: {why}") from error
+
+
 def _log_settings(folder: str) -> Path:
-    """A file of settings that lets Spark tell of errors only; to write files in a query that is
-    then stopped is none. (A query that fails says so by itself, without `Utils`.)"""
+    """A file of settings that has Spark say nothing: what fails a query is raised, and told in a
+    sentence by `main`."""
     file = Path(folder, "log4j2.properties")
     file.write_text(
-        "rootLogger.level = error\n"
+        "rootLogger.level = fatal\n"
         "rootLogger.appenderRef.console.ref = console\n"
-        "logger.files.name = org.apache.spark.sql.execution.datasources.FileFormatWriter\n"
-        "logger.files.level = off\n"
-        "logger.utils.name = org.apache.spark.util.Utils\n"
-        "logger.utils.level = off\n"
         "appender.console.type = Console\n"
         "appender.console.name = console\n"
         "appender.console.target = SYSTEM_ERR\n"

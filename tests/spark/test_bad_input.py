@@ -5,15 +5,19 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kafkalite import Broker
+from kafkalite.client import Admin
+from kafkalite.spark import reason
 from oracle.broker import KafkaBroker
 from oracle.tools import Record
 from spark.proxy import CutProxy
@@ -194,6 +198,153 @@ def test_a_stream_refuses_an_end(
             .start()
             .processAllAvailable()
         )
+
+
+# --- in mid-stream --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A topic, and a query that reads what it has."""
+
+    spark: SparkSession
+    engine: str
+    servers: str
+    topic: str
+    checkpoint: Path
+
+    def send(self, *values: str) -> None:
+        send(self.servers, [Record(self.topic, value.encode()) for value in values])
+
+    def run(self, **options: str) -> None:
+        """To the end of the topic."""
+        told = {"subscribe": self.topic, "startingOffsets": "earliest"} | {
+            name.replace("__", "."): value for name, value in options.items()
+        }
+        frame = read_stream(self.spark, self.engine, self.servers, told)
+        writer = frame.writeStream.format("noop").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(self.checkpoint)).start().awaitTermination()
+
+
+JSON = {"value__format": "json", "value__schema": "id BIGINT", "mode": "FAILFAST"}
+
+
+def a_poisoned_record(stream: Stream) -> None:
+    stream.send('{"id": 1}', '{"id')
+    stream.run(**JSON)
+
+
+def a_type_that_does_not_fit(stream: Stream) -> None:
+    stream.send('{"id": 1}')
+    stream.run(**JSON)
+    stream.send('{"id": "one"}')
+    stream.run(**JSON)
+
+
+def retention_that_ran_ahead(stream: Stream) -> None:
+    stream.send("a")
+    stream.run()
+    stream.send("b", "c", "d")
+    with Admin(stream.servers) as admin:
+        admin.delete_records({(stream.topic, 0): 3})
+    stream.run()
+
+
+def a_topic_made_anew(stream: Stream) -> None:
+    stream.send("a")
+    stream.run()
+    with Admin(stream.servers) as admin:
+        admin.delete_topics([stream.topic])
+    create(stream.servers, stream.topic, 1)
+    stream.send("b")
+    stream.run()
+
+
+def a_checkpoint_of_another_topic(stream: Stream) -> None:
+    stream.send("a")
+    stream.run()
+    create(stream.servers, f"{stream.topic}-other", 1)
+    stream.run(subscribe=f"{stream.topic}-other")
+
+
+def a_checkpoint_of_another_source(stream: Stream) -> None:
+    folder = stream.checkpoint.with_name("files")
+    folder.mkdir()
+    (folder / "a.json").write_text('{"id": 1}')
+    writer = stream.spark.readStream.schema("id INT").json(str(folder)).writeStream.format("noop")
+    writer = writer.trigger(availableNow=True)
+    writer.option("checkpointLocation", str(stream.checkpoint)).start().awaitTermination()
+    stream.run()
+
+
+def a_misspelt_option(stream: Stream) -> None:
+    stream.run(startingOfsets="latest")
+
+
+def no_jdbc_driver(stream: Stream) -> None:
+    reader = stream.spark.read.format("jdbc").option("url", "jdbc:sqlite::memory:")
+    reader.option("driver", "org.nobody.Driver").option("dbtable", "t").load()
+
+
+def no_jar_of_a_sink(stream: Stream) -> None:
+    stream.send("a")
+    frame = read_stream(stream.spark, stream.engine, stream.servers, {"subscribe": stream.topic})
+    writer = frame.writeStream.format("nobodys-table")
+    writer.option("checkpointLocation", str(stream.checkpoint)).start()
+
+
+IN_MID_STREAM: dict[Callable[[Stream], None], str] = {
+    a_poisoned_record: (
+        r"invalid record: the value of {topic}-0 at offset 1 is not the json that is wanted, and "
+        r"mode=FAILFAST: .+"
+    ),
+    a_type_that_does_not_fit: (
+        r"invalid record: the value of {topic}-0 at offset 1 is not the json that is wanted, and "
+        r"mode=FAILFAST: .*id.*"
+    ),
+    retention_that_ran_ahead: (
+        r"offset 1 is outside the log of {topic}-0, which starts at 3 \(offsets gone: 2\) "
+        r"\(failOnDataLoss=false goes on with what there is\)"
+    ),
+    a_topic_made_anew: (
+        r"the topic {topic} was deleted and made anew \(its id was \S+, it is \S+\) "
+        r"\(failOnDataLoss=false goes on with what there is\)"
+    ),
+    a_checkpoint_of_another_topic: (
+        r"the checkpoint is of {topic}, of which nothing is there to read: a query of other topics "
+        r"needs a checkpoint of its own \(failOnDataLoss=false goes on with what there is\)"
+    ),
+    a_checkpoint_of_another_source: (
+        r'the checkpoint\'s offsets are {{"logOffset": ?0}}, which are none of topics .*: a query '
+        r"of this source needs a checkpoint of its own"
+    ),
+    a_misspelt_option: r"unknown option 'startingofsets', did you mean startingOffsets\?",
+    no_jdbc_driver: (
+        r"Spark has no class org\.nobody\.Driver: name what has it in spark\.jars or "
+        r"spark\.jars\.packages"
+    ),
+    no_jar_of_a_sink: r"\[DATA_SOURCE_NOT_FOUND\] .* the data source: nobodys-table\. .*",
+}
+
+
+@pytest.mark.parametrize("case", IN_MID_STREAM, ids=lambda case: case.__name__)
+def test_the_reason_why_a_query_fails_is_one_sentence(
+    spark: SparkSession,
+    broker: Broker,
+    engine: str,
+    tmp_path: Path,
+    case: Callable[[Stream], None],
+) -> None:
+    topic = f"{case.__name__.replace('_', '-')}-{engine}"
+    create(broker.bootstrap_servers, topic, 1)
+    stream = Stream(spark, engine, broker.bootstrap_servers, topic, tmp_path / "checkpoint")
+    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        case(stream)
+    wanted = IN_MID_STREAM[case].format(topic=topic)
+    assert re.fullmatch(wanted, reason(caught.value)), reason(caught.value)
+
+
+# --- in mid-job -----------------------------------------------------------------------------------
 
 
 def left_behind(folder: Path) -> list[str]:

@@ -10,13 +10,16 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import MagicMock
 
 import pyarrow
 import pyspark
 import pytest
+from pyspark.errors import PySparkRuntimeError, StreamingQueryException
 from pyspark.sql import SparkSession
 
 import kafkalite
+import kafkalite.spark
 from kafkalite import Broker
 from kafkalite.spark.home import home_without_archives
 from spark.programs import FOLDER, pipeline
@@ -211,6 +214,46 @@ def command(name: str, *given: str, python: tuple[str, ...] = (), **environment:
         env=os.environ | environment,
     )
     return [str(ended.returncode), ended.stdout, ended.stderr]
+
+
+@pytest.mark.parametrize(
+    ("raised", "sentence"),
+    [
+        (
+            StreamingQueryException(
+                "[STREAM_FAILED] Query [id = 1] terminated with exception: orders-0 is gone "
+                "SQLSTATE: XXKST\n=== Streaming Query ==="
+            ),
+            "orders-0 is gone",
+        ),
+        (
+            PySparkRuntimeError("Java gateway process exited"),
+            "Spark did not start: it did not get org.nobody:nothing:1 from Maven (see above)",
+        ),
+    ],
+)
+def test_a_pipeline_whose_spark_fails_says_so_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, sentence: str
+) -> None:
+    """It was a traceback of a hundred lines, below Spark's own."""
+    programs = pipeline("pipeline", monkeypatch)
+    session = MagicMock()
+
+    def start(*_: object, **__: object) -> MagicMock:
+        if isinstance(raised, PySparkRuntimeError):
+            raise raised
+        return session
+
+    def run(*_: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(kafkalite.spark, "session", start)
+    monkeypatch.setattr(sys, "argv", ["orders.py"])
+    packages = {"spark.jars.packages": "org.nobody:nothing:1"}
+    with pytest.raises(SystemExit) as ended:
+        programs.main("orders", argparse.ArgumentParser(), run, packages)
+    assert ended.value.code == f"orders.py: {sentence}"
+    assert session.stop.called or isinstance(raised, PySparkRuntimeError)
 
 
 @pytest.mark.parametrize("name", NAMES)

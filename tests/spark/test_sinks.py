@@ -13,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from kafkalite import Broker
+from kafkalite.spark import reason
 from spark.programs import FOLDER, pipeline
 
 PAYMENTS, OFFSETS_PER_TRIGGER = 1200, 300
@@ -112,8 +113,9 @@ def test_a_query_without_table_or_right_says_so_and_goes_on_when_it_has_it(
             )
             admin.execute(missing)
         as_clerk = database.replace("user=postgres", "user=clerk")
-        with pytest.raises(StreamingQueryException, match=sentence):
+        with pytest.raises(StreamingQueryException) as failed:
             sink.store(arrived, as_clerk, tmp_path / "checkpoint").awaitTermination()
+        assert reason(failed.value) == sentence
         with psycopg.connect(database) as admin:
             assert admin.execute("SELECT count(*) FROM accounts").fetchone() == (0,)
             assert admin.execute("SELECT count(*) FROM batches").fetchone() == (0,)

@@ -22,7 +22,7 @@ from kafkalite.cli.options import new_parser, print_error, servers_argument
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.arrow.range_source import FetchSettings, RangeSource
 from kafkalite.config.environment import notify_socket
-from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.errors import InvalidArgumentError, KafkaliteError, OffsetOutOfRangeError
 from kafkalite.listeners import (
     SEND_BUFFER_BYTES,
     SYSTEM_BUFFER,
@@ -203,7 +203,7 @@ class Home:
             start, stop = _whole(
                 servers, topic, partition, start, stop, settings, fail_on_data_loss
             )
-        on_loss = None if fail_on_data_loss else _tell_loss
+        on_loss = _refuse_loss if fail_on_data_loss else _tell_loss
         return RangeSource(servers, [(topic, partition, start, stop)], settings, on_loss)
 
     def answer(self, request: bytes) -> bytes:
@@ -269,6 +269,11 @@ def _whole(
                     f"start={start} is out of range: {topic}-{partition} ends at offset {end}"
                 )
     return start, max(start, stop)
+
+
+def _refuse_loss(sentence: str) -> None:
+    """Spark's columnar engine asks, by its option's name."""
+    raise OffsetOutOfRangeError(f"{sentence} (failOnDataLoss=false goes on with what there is)")
 
 
 def _tell_loss(sentence: str) -> None:

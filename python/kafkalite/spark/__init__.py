@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["jar_path", "lag", "register", "session"]
+__all__ = ["jar_path", "lag", "reason", "register", "session"]
 
 
 def register(spark: "SparkSession") -> None:
@@ -37,6 +37,13 @@ def lag(progress: Mapping[str, Any]) -> int | None:
     from kafkalite.spark import progress as reports
 
     return reports.lag(progress)
+
+
+def reason(error: BaseException) -> str:
+    """Why Spark has failed, in one line, out of an exception of PySpark's or py4j's."""
+    from kafkalite.spark import sentence
+
+    return sentence.reason(error)
 
 
 def session(app_name: str = "kafkalite", **conf: str) -> "SparkSession":

@@ -18,7 +18,7 @@ from kafkalite.errors import KafkaliteError, LogDirRefusedError
 from kafkalite.spark.options.read import ReadOptions
 from kafkalite.spark.plan.filters import push
 from kafkalite.spark.plan.logs import open_log
-from kafkalite.spark.plan.planner import plan_batch, tell
+from kafkalite.spark.plan.planner import plan_batch, refuse_loss, tell
 from kafkalite.spark.plan.ranges import Cut, Range, name_of, within
 from kafkalite.spark.sentence import in_a_sentence
 from kafkalite.spark.workers import settle_for_rows
@@ -128,7 +128,7 @@ def read_range(
 
 def _fetch(options: ReadOptions, wanted: "pyarrow.Schema", each: Range) -> FetchRead:
     client = options.client
-    on_loss = None if options.fail_on_data_loss else _tell_loss
+    on_loss = refuse_loss if options.fail_on_data_loss else _tell_loss
 
     def open_source() -> RangeSource:
         return RangeSource(client.bootstrap_servers, [each], client.fetch, on_loss)
@@ -179,7 +179,7 @@ def _read_files(
         return None
     left, losses = within(each, first, last)
     if losses and options.fail_on_data_loss:
-        raise KafkaliteError("; ".join(losses))
+        refuse_loss("; ".join(losses))
     for loss in losses:
         _tell_loss(loss)
     return read(options.client.fetch.isolation, left.start, left.stop)

@@ -167,7 +167,8 @@ OPTIONS: tuple[Option, ...] = (
         "PERMISSIVE, DROPMALFORMED, FAILFAST",
         "PERMISSIVE",
         READ,
-        "A value that does not parse becomes null, or its row is left out, or the query fails.",
+        "Of a value that does not parse the fields become null (the value itself does not), or its "
+        "row is left out, or the query fails.",
     ),
     Option(
         "columnNameOfCorruptRecord",

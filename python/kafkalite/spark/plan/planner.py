@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from kafkalite.errors import BrokerError, KafkaliteError
 from kafkalite.protocol.codes import UNKNOWN_TOPIC_OR_PARTITION
@@ -191,11 +191,14 @@ def _at_time(bound: Bound, partitions: Sequence[Partition], log: Log) -> Offsets
 
 def _plan(options: ReadOptions, found: list[Range], losses: list[str]) -> Plan:
     if losses and options.fail_on_data_loss:
-        raise DataLossError(
-            f"{'; '.join(losses)} (failOnDataLoss=false goes on with what there is)"
-        )
+        refuse_loss("; ".join(losses))
     tasks = decide.split(found, options.partitions_min, options.records_max)
     return Plan(tasks, [f"data may have been lost: {loss}" for loss in losses])
+
+
+def refuse_loss(sentence: str) -> NoReturn:
+    """Raises `DataLossError` with the remedy."""
+    raise DataLossError(f"{sentence} (failOnDataLoss=false goes on with what there is)")
 
 
 def tell(warnings: Iterable[str]) -> None:
