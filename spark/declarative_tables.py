@@ -14,6 +14,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -129,7 +130,7 @@ def run_pipeline(project: Path) -> None:
     Spark's own forgets at its end which tables there are, and the next run would fail."""
     import pyspark
 
-    ended = subprocess.run(
+    with subprocess.Popen(
         [
             Path(pyspark.__file__).with_name("bin") / "spark-pipelines",
             "run",
@@ -141,11 +142,18 @@ def run_pipeline(project: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    for line in _flows(ended.stdout):
+        start_new_session=True,
+    ) as running:
+        try:
+            told, _ = running.communicate()
+        except BaseException:
+            # Its shell has a JVM, and that a Python, which would go on.
+            os.killpg(running.pid, signal.SIGKILL)
+            raise
+    for line in _flows(told):
         print(f"   {line}", flush=True)
-    if ended.returncode:
-        raise pipeline.StopError(f"spark-pipelines failed:\n{ended.stdout}")
+    if running.returncode:
+        raise pipeline.StopError(f"spark-pipelines failed:\n{told}")
 
 
 def _flows(told: str) -> Iterator[str]:

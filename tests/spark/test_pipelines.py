@@ -5,9 +5,13 @@ import importlib
 import importlib.util
 import os
 import runpy
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import MagicMock
@@ -194,6 +198,47 @@ def test_a_table_of_orders_follows_both_of_its_topics(
     assert 2000 < len(found) < 3000, "no order was changed or cancelled"
     assert any(name is None for *_, name, _ in found), "every customer was known"
     assert len({city for *_, city in found}) > 2
+
+
+def test_declarative_tables_that_are_interrupted_leave_nothing_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the shell that had started Spark's JVM was killed."""
+    tables = pipeline("declarative_tables", monkeypatch)
+    command = tmp_path / "bin" / "spark-pipelines"
+    command.parent.mkdir()
+    command.write_text("#!/bin/sh\nsleep 1000 &\necho $! > child.new\nmv child.new child\nwait\n")
+    command.chmod(0o755)
+    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "__init__.py"))
+    child = tmp_path / "child"
+
+    def interrupt() -> None:
+        await_holds(child.exists)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        tables.run_pipeline(tmp_path)
+    thread.join()
+    number = int(child.read_text())
+    await_holds(lambda: not is_running(number))
+
+
+def await_holds(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)  # between two polls
+
+
+def is_running(number: int) -> bool:
+    """A child of nobody may stay as a zombie where nobody collects them."""
+    try:
+        stat = Path(f"/proc/{number}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_declarative_tables_name_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
