@@ -1,13 +1,13 @@
 //! What is left when the process is killed or the power goes.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::file::Content;
-use super::{Entry, MemoryStorage, State};
+use super::{Entry, Inode, MemoryStorage, Names, ROOT, State};
 use crate::random::Random;
 
 /// The unit in which a power cut keeps or loses bytes.
@@ -32,53 +32,73 @@ impl MemoryStorage {
             Crash::Kill | Crash::LoseUnsynced => None,
             Crash::Seeded(seed) => Some(Random::new(seed)),
         };
-        let mut names = if crash == Crash::Kill {
-            state.live.clone()
-        } else {
-            state.durable.clone()
-        };
-        if let Some(random) = &mut random {
-            let mut directories: Vec<&PathBuf> = state
-                .unsynced
-                .iter()
-                .map(|(directory, _)| directory)
-                .collect();
-            directories.sort();
-            directories.dedup();
-            for directory in directories {
-                let changes = state.unsynced.iter().filter(|(of, _)| of == directory);
-                let count = changes.clone().count();
-                for (_, change) in changes.take(random.below(count as u64 + 1) as usize) {
-                    change.apply(&mut names);
-                }
-            }
-        }
         let mut found: BTreeMap<PathBuf, Entry> = BTreeMap::new();
-        for (path, entry) in &names {
-            // A name in a directory that was lost is lost with it; parents sort before children.
-            let parent = path.parent().filter(|parent| parent.parent().is_some());
-            if parent.is_some_and(|parent| !found.contains_key(parent)) {
-                continue;
-            }
+        let names = match crash {
+            Crash::Kill => state.live.clone(),
+            _ => paths(&state.names_after(random.as_mut())),
+        };
+        for (path, entry) in names {
             let entry = match entry {
-                Entry::Directory => Entry::Directory,
+                Entry::Directory(inode) => Entry::Directory(inode),
                 Entry::File(content) => {
                     let bytes = content.lock().after(crash, random.as_mut());
                     Entry::File(Arc::new(Mutex::new(Content::durable(bytes))))
                 }
             };
-            found.insert(path.clone(), entry);
+            found.insert(path, entry);
         }
-        let next = State {
-            live: found.clone(),
-            durable: found,
+        let mut next = State {
+            live: found,
+            inodes: state.inodes,
             modified_ms: state.modified_ms,
             ..State::default()
         };
+        next.sync_all_names();
         MemoryStorage {
             state: Arc::new(Mutex::new(next)),
         }
     }
+}
+
+impl State {
+    /// The names that a power cut leaves in each directory.
+    fn names_after(&self, random: Option<&mut Random>) -> BTreeMap<Inode, Names> {
+        let mut durable = self.durable.clone();
+        let Some(random) = random else {
+            return durable;
+        };
+        let mut directories: Vec<(&Path, Inode)> = Vec::new();
+        for (directory, change) in &self.unsynced {
+            if !directories.iter().any(|(_, known)| known == directory) {
+                directories.push((change.path(), *directory));
+            }
+        }
+        directories.sort();
+        for (_, directory) in directories {
+            let changes = self.unsynced.iter().filter(|(of, _)| *of == directory);
+            let count = changes.clone().count();
+            for (_, change) in changes.take(random.below(count as u64 + 1) as usize) {
+                change.apply_in(durable.entry(directory).or_default());
+            }
+        }
+        durable
+    }
+}
+
+/// All paths from the root on: a name in a directory that was lost is lost with it.
+fn paths(durable: &BTreeMap<Inode, Names>) -> BTreeMap<PathBuf, Entry> {
+    let mut found = BTreeMap::new();
+    let mut todo = vec![(PathBuf::new(), ROOT)];
+    while let Some((directory, inode)) = todo.pop() {
+        for (name, entry) in durable.get(&inode).into_iter().flatten() {
+            let path = directory.join(name);
+            if let Entry::Directory(inode) = entry {
+                todo.push((path.clone(), *inode));
+            }
+            found.insert(path, entry.clone());
+        }
+    }
+    found
 }
 
 impl Content {

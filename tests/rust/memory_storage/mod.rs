@@ -4,7 +4,8 @@
 //! file        live bytes        what this process reads
 //!             durable bytes     what the last `sync_data` has put on disk
 //! directory   live names        made, renamed and removed so far
-//!             durable names     as of the last `sync_directory`; the changes since stand in a queue
+//!             durable names     as of the last `sync_directory`; the changes since stand in a queue, which is
+//!                               the directory's, whatever it is called by then
 //! ```
 //! `crash` makes of it the storage that the next process finds: after a kill all that is live, after
 //! a power cut the durable part and of the rest what the seed says: of each file any sectors and any
@@ -40,8 +41,11 @@ pub struct MemoryStorage {
 #[derive(Default)]
 struct State {
     live: BTreeMap<PathBuf, Entry>,
-    durable: BTreeMap<PathBuf, Entry>,
-    unsynced: Vec<(PathBuf, NameChange)>,
+    /// The names in each directory.
+    durable: BTreeMap<Inode, Names>,
+    unsynced: Vec<(Inode, NameChange)>,
+    /// How many directories there have been.
+    inodes: Inode,
     locked: HashSet<PathBuf>,
     faults: Vec<(Fault, u64)>,
     next_write_fails: bool,
@@ -56,10 +60,17 @@ struct State {
 /// Called once, before the next call of this kind to a path with this in it.
 type Hook = (Operation, String, Box<dyn FnOnce() + Send>);
 
+/// A directory, which keeps it when it is renamed.
+type Inode = u64;
+const ROOT: Inode = 0;
+
+/// By their names in one directory (`name_of`).
+type Names = BTreeMap<PathBuf, Entry>;
+
 #[derive(Clone)]
 enum Entry {
     File(Arc<Mutex<Content>>),
-    Directory,
+    Directory(Inode),
 }
 
 #[derive(Clone)]
@@ -77,12 +88,15 @@ impl MemoryStorage {
         for (path, bytes) in files {
             let content = Content::durable(Arc::new(bytes.to_vec()));
             for parent in path.ancestors().skip(1).filter(|at| at.parent().is_some()) {
-                state.live.insert(parent.to_path_buf(), Entry::Directory);
+                if !state.live.contains_key(parent) {
+                    let directory = state.new_directory();
+                    state.live.insert(parent.to_path_buf(), directory);
+                }
             }
             let entry = Entry::File(Arc::new(Mutex::new(content)));
             state.live.insert(path.to_path_buf(), entry);
         }
-        state.durable = state.live.clone();
+        state.sync_all_names();
         drop(state);
         storage
     }
@@ -92,7 +106,7 @@ impl MemoryStorage {
         let state = self.state.lock();
         let files = state.live.iter().filter_map(|(path, entry)| match entry {
             Entry::File(content) => Some((path.clone(), content.lock().live.to_vec())),
-            Entry::Directory => None,
+            Entry::Directory(_) => None,
         });
         files.collect()
     }
@@ -182,35 +196,101 @@ impl State {
         self.hook.take_if(is_meant).map(|(_, _, hook)| hook)
     }
 
+    fn new_directory(&mut self) -> Entry {
+        self.inodes += 1;
+        Entry::Directory(self.inodes)
+    }
+
     fn change(&mut self, path: &Path, change: NameChange) {
         change.apply(&mut self.live);
-        let directory = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        self.queue(path, change);
+    }
+
+    fn queue(&mut self, path: &Path, change: NameChange) {
+        let directory = self.directory_of(path).expect("its directory is there");
         self.unsynced.push((directory, change));
     }
 
-    fn sync_names(&mut self, directory: &Path) {
+    fn sync_names(&mut self, directory: Inode) {
         let unsynced = std::mem::take(&mut self.unsynced);
         for (of, change) in unsynced {
             if of == directory {
-                change.apply(&mut self.durable);
+                change.apply_in(self.durable.entry(of).or_default());
             } else {
                 self.unsynced.push((of, change));
             }
         }
     }
 
+    fn sync_all_names(&mut self) {
+        self.unsynced.clear();
+        self.durable.clear();
+        for (path, entry) in &self.live {
+            let directory = self.directory_of(path).expect("its directory is there");
+            let names = self.durable.entry(directory).or_default();
+            names.insert(name_of(path), entry.clone());
+        }
+    }
+
+    /// The directory at a path.
+    fn directory(&self, path: &Path) -> Option<Inode> {
+        match self.live.get(path) {
+            Some(Entry::Directory(inode)) => Some(*inode),
+            _ => is_root(path).then_some(ROOT),
+        }
+    }
+
+    /// That in which a path lies.
+    fn directory_of(&self, path: &Path) -> Option<Inode> {
+        self.directory(path.parent().unwrap_or(Path::new("")))
+    }
+
     fn require_directory(&self, path: &Path) -> io::Result<()> {
-        let parent = path.parent().unwrap_or(Path::new(""));
-        let is_root = parent == Path::new("") || parent == Path::new("/");
-        if is_root || matches!(self.live.get(parent), Some(Entry::Directory)) {
-            Ok(())
-        } else {
-            Err(not_found())
+        match self.directory_of(path) {
+            Some(_) => Ok(()),
+            None => Err(not_found()),
         }
     }
 }
 
+fn is_root(path: &Path) -> bool {
+    path == Path::new("") || path == Path::new("/")
+}
+
+/// The name of a path in its directory; in the root, the path.
+fn name_of(path: &Path) -> PathBuf {
+    let is_in_root = path.parent().is_none_or(is_root);
+    let name = path.file_name().filter(|_| !is_in_root);
+    name.map_or_else(|| path.to_path_buf(), PathBuf::from)
+}
+
 impl NameChange {
+    fn path(&self) -> &Path {
+        match self {
+            NameChange::Add(path, _) | NameChange::Rename(path, _) | NameChange::Remove(path) => {
+                path
+            }
+        }
+    }
+
+    /// To the names of its directory.
+    fn apply_in(&self, names: &mut Names) {
+        match self {
+            NameChange::Add(path, entry) => {
+                names.insert(name_of(path), entry.clone());
+            }
+            NameChange::Remove(path) => {
+                names.remove(&name_of(path));
+            }
+            NameChange::Rename(from, to) => {
+                if let Some(entry) = names.remove(&name_of(from)) {
+                    names.insert(name_of(to), entry);
+                }
+            }
+        }
+    }
+
+    /// To all paths.
     fn apply(&self, names: &mut BTreeMap<PathBuf, Entry>) {
         match self {
             NameChange::Add(path, entry) => {
@@ -246,7 +326,7 @@ impl Storage for MemoryStorage {
         let creates = matches!(mode, OpenMode::CreateOrOpen | OpenMode::CreateOrTruncate);
         let content = match state.live.get(path) {
             Some(Entry::File(content)) => content.clone(),
-            Some(Entry::Directory) => return Err(io::Error::from_raw_os_error(21)),
+            Some(Entry::Directory(_)) => return Err(io::Error::from_raw_os_error(21)),
             None if creates => {
                 state.require_directory(path)?;
                 let content = Arc::new(Mutex::new(Content::default()));
@@ -277,7 +357,8 @@ impl Storage for MemoryStorage {
             .collect();
         missing.reverse();
         for at in missing {
-            state.change(at, NameChange::Add(at.to_path_buf(), Entry::Directory));
+            let directory = state.new_directory();
+            state.change(at, NameChange::Add(at.to_path_buf(), directory));
         }
         Ok(())
     }
@@ -285,7 +366,7 @@ impl Storage for MemoryStorage {
     fn read_directory(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>> {
         self.call(Operation::ReadDirectory, path)?;
         let state = self.state.lock();
-        if !matches!(state.live.get(path), Some(Entry::Directory)) {
+        if !matches!(state.live.get(path), Some(Entry::Directory(_))) {
             return Err(not_found());
         }
         let children = state
@@ -298,7 +379,7 @@ impl Storage for MemoryStorage {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned(),
-            is_directory: matches!(entry, Entry::Directory),
+            is_directory: matches!(entry, Entry::Directory(_)),
         });
         Ok(entries.collect())
     }
@@ -307,7 +388,7 @@ impl Storage for MemoryStorage {
         self.call(Operation::FileSize, path)?;
         Ok(match self.state.lock().live.get(path) {
             Some(Entry::File(content)) => Some(content.lock().live.len() as u64),
-            Some(Entry::Directory) => Some(0),
+            Some(Entry::Directory(_)) => Some(0),
             None => None,
         })
     }
@@ -325,14 +406,16 @@ impl Storage for MemoryStorage {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.call(Operation::Rename, from)?;
         let mut state = self.state.lock();
-        if !state.live.contains_key(from) {
-            return Err(not_found());
-        }
+        let entry = state.live.get(from).cloned().ok_or_else(not_found)?;
         state.require_directory(to)?;
-        state.change(
-            from,
-            NameChange::Rename(from.to_path_buf(), to.to_path_buf()),
-        );
+        let renamed = NameChange::Rename(from.to_path_buf(), to.to_path_buf());
+        if from.parent() == to.parent() {
+            state.change(from, renamed);
+            return Ok(());
+        }
+        renamed.apply(&mut state.live);
+        state.queue(from, NameChange::Remove(from.to_path_buf()));
+        state.queue(to, NameChange::Add(to.to_path_buf(), entry));
         Ok(())
     }
 
@@ -349,7 +432,7 @@ impl Storage for MemoryStorage {
     fn remove_directory_all(&self, path: &Path) -> io::Result<()> {
         self.call(Operation::RemoveDirectory, path)?;
         let mut state = self.state.lock();
-        if !matches!(state.live.get(path), Some(Entry::Directory)) {
+        if !matches!(state.live.get(path), Some(Entry::Directory(_))) {
             return Err(not_found());
         }
         state.change(path, NameChange::Remove(path.to_path_buf()));
@@ -358,7 +441,10 @@ impl Storage for MemoryStorage {
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         self.call(Operation::SyncDirectory, path)?;
-        self.state.lock().sync_names(path);
+        let mut state = self.state.lock();
+        if let Some(directory) = state.directory(path) {
+            state.sync_names(directory);
+        }
         Ok(())
     }
 
@@ -420,8 +506,7 @@ impl StorageFileSystem for MemoryFileSystem {
             }
         }
         if result.is_ok() {
-            state.durable = state.live.clone();
-            state.unsynced.clear();
+            state.sync_all_names();
         }
         result
     }

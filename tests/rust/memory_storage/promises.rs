@@ -43,6 +43,35 @@ fn a_power_cut_takes_what_was_not_synced_and_a_kill_takes_nothing() {
     assert_eq!(storage.crash(Crash::Kill).files()[path], b"volatile");
 }
 
+/// A segment of a log that had moved to another directory and back was torn after a power cut: names that the first
+/// one had made, and never synced, came into the one that was called so by then.
+#[test]
+fn names_that_were_not_synced_stay_with_their_directory_when_it_is_renamed() {
+    let storage = storage_with_directory();
+    let (old, aside) = (Path::new("/d/t-0"), Path::new("/d/t-0-delete"));
+    storage.create_directory_all(old).unwrap();
+    write(&storage, "/d/t-0/1.log", b"old");
+    storage.rename(old, aside).unwrap();
+    storage.create_directory_all(old).unwrap();
+    write(&storage, "/d/t-0/1.log", b"new").sync_data().unwrap();
+    for path in ["/d", "/d/t-0"] {
+        storage.sync_directory(Path::new(path)).unwrap();
+    }
+    let only_new: Vec<_> = [("/d/t-0/1.log".into(), b"new".to_vec())].into();
+    for crash in [Crash::LoseUnsynced, Crash::Seeded(1), Crash::Seeded(2)] {
+        let mut files = storage.crash(crash).files();
+        files.remove(Path::new("/d/t-0-delete/1.log"));
+        assert_eq!(Vec::from_iter(files), only_new, "{crash:?}");
+    }
+    storage.sync_directory(aside).unwrap();
+    let files = storage.crash(Crash::LoseUnsynced).files();
+    assert_eq!(files[Path::new("/d/t-0-delete/1.log")], b"");
+    storage.remove_directory_all(aside).unwrap();
+    storage.sync_directory(Path::new("/d")).unwrap();
+    let files = storage.crash(Crash::LoseUnsynced).files();
+    assert_eq!(Vec::from_iter(files), only_new);
+}
+
 #[test]
 fn a_seeded_power_cut_keeps_some_sectors_and_the_first_names_and_repeats_itself() {
     let storage = storage_with_directory();
