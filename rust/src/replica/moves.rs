@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
 use crate::log::append::AppendRequest;
+use crate::log::compact::cleaner_checkpoint;
+use crate::log::directory::LogDirectory;
 use crate::log::log::Log;
 use crate::log::read::ReadIsolation;
 use crate::replica::follower::replicate::{base_offset, bytes_up_to_epoch, split};
@@ -61,6 +63,8 @@ impl Assignments {
 /// The copy of a log, as far as it has come. Used by one thread at a time.
 pub struct Copying {
     current: Arc<Log>,
+    /// The log directory of the future replica.
+    to: Arc<LogDirectory>,
     pub future: Arc<Log>,
     /// How often the log had been cut when the two were last known to be one up to the end of the future replica.
     truncations: Option<u64>,
@@ -75,9 +79,10 @@ pub struct Copied {
 }
 
 impl Copying {
-    pub fn new(current: Arc<Log>, future: Arc<Log>) -> Copying {
+    pub fn new(current: Arc<Log>, to: Arc<LogDirectory>, future: Arc<Log>) -> Copying {
         Copying {
             current,
+            to,
             future,
             truncations: None,
         }
@@ -134,7 +139,7 @@ impl Copying {
         let (current, future) = (&self.current, &self.future);
         let (ends, own) = (current.offsets(), future.offsets());
         if own.log_end_offset < ends.log_start_offset {
-            future.truncate_fully_and_start_at(ends.log_start_offset, now_ms)?;
+            self.start_anew(ends.log_start_offset, now_ms)?;
             self.truncations = Some(truncations);
             return Ok(());
         }
@@ -142,7 +147,7 @@ impl Copying {
             return Ok(());
         }
         while let Some(end) = common_end(current, future) {
-            future.truncate_to(end, now_ms)?;
+            self.cut_to(end, now_ms)?;
         }
         self.truncations = Some(truncations);
         Ok(())
@@ -171,9 +176,21 @@ impl Copying {
     fn cut_to_batch(&self, offset: i64, now_ms: i64) -> Result<()> {
         let own = self.future.offsets();
         match own.log_start_offset == own.log_end_offset {
-            true => self.future.truncate_fully_and_start_at(offset, now_ms),
-            false => self.future.truncate_to(offset, now_ms).map(drop),
+            true => self.start_anew(offset, now_ms),
+            false => self.cut_to(offset, now_ms),
         }
+    }
+
+    /// The checkpoint files know of the cut: a start would not look at what is copied anew below the recovery point.
+    fn cut_to(&self, offset: i64, now_ms: i64) -> Result<()> {
+        let to = || &*self.to;
+        cleaner_checkpoint::truncate(to, &self.future, offset, now_ms, || Ok(())).map(drop)
+    }
+
+    /// As `cut_to`.
+    fn start_anew(&self, offset: i64, now_ms: i64) -> Result<()> {
+        let to = || &*self.to;
+        cleaner_checkpoint::start_anew(to, &self.future, offset, now_ms, || Ok(()))
     }
 }
 

@@ -105,8 +105,9 @@ impl World {
             config: config(),
             leader_epoch: None,
         };
-        let future = self.directory(1).create_future(wanted, NOW_MS)?;
-        Ok(Copying::new(self.log.clone(), future))
+        let to = self.directory(1).clone();
+        let future = to.create_future(wanted, NOW_MS)?;
+        Ok(Copying::new(self.log.clone(), to, future))
     }
 
     /// The last step; `false`: it could not be made.

@@ -177,7 +177,8 @@ fn a_move_that_ends_at_any_call_loses_nothing() {
             // What is left of the move goes on, or is not needed.
             if !lies_in_two {
                 for future in again.directory(1).futures() {
-                    let mut copying = Copying::new(again.log.clone(), future);
+                    let mut copying =
+                        Copying::new(again.log.clone(), again.directory(1).clone(), future);
                     move_it(&again, &mut copying);
                     assert_eq!(Facts::of(&again.log), facts, "{case}");
                 }

@@ -175,7 +175,7 @@ impl Node {
         future: Arc<Log>,
     ) {
         log.set_moving(true);
-        let copying = Copying::new(log.clone(), future);
+        let copying = Copying::new(log.clone(), to.clone(), future);
         let begun = Arc::new(Move {
             topic_id,
             from,
