@@ -1,11 +1,13 @@
 """The choice of log directories for replicas, and what the controller is told of it."""
 
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from kafkalite.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage
 from kafkalite.metadata.publisher import TopicState
-from kafkalite.protocol import messages
+from kafkalite.protocol import codes, messages
+from kafkalite.replicas import Replicas
 from kafkalite.replication.proposals.directories import ASSIGNMENTS_MAX, Directories
 
 TOPIC, ONE, TWO = b"t" * 16, b"1" * 16, b"2" * 16
@@ -72,8 +74,8 @@ def test_a_request_is_bounded() -> None:
     assert len(told) == ASSIGNMENTS_MAX
 
 
-def answered(request: Any) -> Any:
-    """The controller has taken all in."""
+def answered(request: Any, code: int = codes.NONE) -> Any:
+    """The controller has taken all in, or refused it."""
     kind = messages.AssignReplicasToDirsResponse
     data = kind.DirectoryData
     directories = [
@@ -83,7 +85,9 @@ def answered(request: Any) -> Any:
                 data.TopicData(
                     topic_id=topic.topic_id,
                     partitions=[
-                        data.TopicData.PartitionData(partition_index=part.partition_index)
+                        data.TopicData.PartitionData(
+                            partition_index=part.partition_index, error_code=code
+                        )
                         for part in topic.partitions
                     ],
                 )
@@ -126,6 +130,38 @@ def test_a_move_that_is_given_up_is_told_behind_the_one_before() -> None:
     assert told_to(second) == [ONE]
     directories.on_answer(answered(second))
     assert directories.request(5) is None
+
+
+def test_of_a_replica_that_is_taken_away_nothing_is_told_any_more() -> None:
+    """The controller refused it once a second, for ever, and was told it of the next replica."""
+    directories = Directories(7)
+    directories.placed({"a": state(*[UNASSIGNED_DIRECTORY] * 2)}, in_turns)
+    directories.move(TOPIC, 0, TWO)
+    assert directories.request(5) is not None
+    directories.placed({"a": state(ONE, TWO, broker=8)}, none_left)
+    assert directories.request(5) is None
+    # Its move is given up behind that.
+    directories.move(TOPIC, 0, ONE)
+    directories.on_answer(answered(directories.request(5), codes.NOT_LEADER_OR_FOLLOWER))
+    assert directories.request(5) is None
+    given_back = {"a": state(*[UNASSIGNED_DIRECTORY] * 2)}
+    assert chosen(directories.placed(given_back, lambda _count: [TWO, ONE])) == [TWO, ONE]
+
+
+def test_a_replica_that_has_a_log_stays_where_it_lies() -> None:
+    """It was taken away and given back before this broker had looked, and another directory was
+    chosen for it, in which nothing lay."""
+    paths = {"/two": TWO}
+    logs = {("a", 0): SimpleNamespace(directory="/two/a-0")}
+    core = SimpleNamespace(
+        logs=SimpleNamespace(find=lambda *place: logs.get(place)),
+        moves=SimpleNamespace(directory_id=paths.get),
+    )
+    replicas = Replicas(cast(Any, core), cast(Any, None), cast(Any, None))
+    replicas.prefer("a", 1, TWO)
+    unassigned = {"a": state(*[UNASSIGNED_DIRECTORY] * 3)}
+    placed = Directories(7).placed(unassigned, lambda _: [ONE] * 3, replicas.take_preferred)
+    assert chosen(placed) == [TWO, TWO, ONE]
 
 
 def test_a_directory_that_was_asked_for_is_taken_for_a_new_replica() -> None:

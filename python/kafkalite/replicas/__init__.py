@@ -3,6 +3,7 @@
 Kafka: `ReplicaManager`, `LogManager`.
 """
 
+from pathlib import Path
 from typing import Final
 
 from kafkalite import _native
@@ -68,8 +69,13 @@ class Replicas:
         self._preferred[topic, partition] = directory
 
     def take_preferred(self, topic: str, partition: int) -> bytes | None:
-        """The id of the log directory in which a new replica is to lie, if that was said; once."""
-        return self._preferred.pop((topic, partition), None)
+        """The id of the log directory in which a replica lies, of which the metadata does not say
+        so; else of that in which a new one is to lie, if that was said; once."""
+        preferred = self._preferred.pop((topic, partition), None)
+        log = self.log(topic, partition)
+        if log is None:
+            return preferred
+        return self._core.moves.directory_id(str(Path(log.directory).parent)) or preferred
 
     def offline_directories(self) -> list[str]:
         """The log directories that could not be taken, or have failed since."""

@@ -82,6 +82,7 @@ impl Node {
         }
         for (topic, older) in &replaced {
             transfer_waiters(topic, older, &mut gone);
+            self.tell_misplaced(topic, older);
         }
         for replica in gone.0.iter().flat_map(|(_, replicas)| replicas) {
             self.moves.cancel_soon(&replica.log);

@@ -249,6 +249,35 @@ fn a_move_back_ends_the_move_and_another_one_may_begin() {
     assert_eq!(world.log.offsets().log_end_offset, RECORDS);
 }
 
+/// The metadata named the one directory, the log lay in the other, until the next start.
+#[test]
+fn the_controller_is_told_anew_where_a_replica_lies_when_the_metadata_names_another_directory() {
+    let world = World::filled();
+    // It was taken away and given back in one step.
+    world.publish(1, 1, world.ids[1]);
+    assert_eq!(world.told(), world.ids[0]);
+    assert!(world.log.directory().starts_with(ONE) && !world.replica().is_offline());
+    // Once.
+    world.publish(1, 2, world.ids[1]);
+    world.publish(1, 3, world.ids[0]);
+    assert_eq!(world.node.moves().assignments.take(), []);
+}
+
+/// It waited for ever for the metadata to say where it was to go.
+#[test]
+fn a_move_tells_its_directory_again_when_the_metadata_has_forgotten_it() {
+    let world = World::about_to_move();
+    world.publish(2, 1, world.ids[0]);
+    assert_eq!(world.node.moves().assignments.take(), []);
+    world.publish(2, 2, Uuid([9; 16]));
+    assert_eq!(world.told(), world.ids[1]);
+    world.publish(2, 3, world.ids[0]);
+    assert_eq!(world.told(), world.ids[1]);
+    world.publish(2, 4, world.ids[1]);
+    world.wait_until_it_lies_in(TWO);
+    assert_eq!(world.node.moves().assignments.take(), []);
+}
+
 #[test]
 fn the_end_of_a_topic_ends_its_move() {
     let world = World::about_to_move();

@@ -16,6 +16,9 @@ from kafkalite.protocol import codes, messages
 ASSIGNMENTS_MAX: Final = 2_250
 """The most assignments of a request (`AssignReplicasToDirsRequest.MAX_ASSIGNMENTS_PER_REQUEST`)."""
 
+SETTLED: Final = codes.NONE, codes.UNKNOWN_TOPIC_ID, codes.NOT_LEADER_OR_FOLLOWER
+"""It is taken in, or there is no such replica of this broker."""
+
 Replica = tuple[bytes, int]
 """The id of a topic, and the index of a partition."""
 
@@ -53,7 +56,7 @@ class Directories:
                 for each in topic.partitions:
                     replica = topic.topic_id, each.partition_index
                     is_it = self._moving.get(replica) == directory.id
-                    if is_it and each.error_code in (codes.NONE, codes.UNKNOWN_TOPIC_ID):
+                    if is_it and each.error_code in SETTLED:
                         self._untold.discard(replica)
 
     def placed(
@@ -82,6 +85,10 @@ class Directories:
     def _placed(self, topic_id: bytes, partition: PartitionImage) -> PartitionImage:
         replica = topic_id, partition.index
         if self._node_id not in partition.replicas:
+            # What it was to be told is of a log that goes, and would be refused for ever.
+            self._chosen.pop(replica, None)
+            self._moving.pop(replica, None)
+            self._untold.discard(replica)
             return partition
         told = partition.directory_of(self._node_id)
         if told == self._moving.get(replica):

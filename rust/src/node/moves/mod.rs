@@ -6,6 +6,9 @@
 //!     ─► the last records, while appends wait; the future replica is the log (`Log::replace_by`)
 //! ```
 //!
+//! Metadata that takes a replica away and gives it back in one step may name any directory: the log stays where it lies, and the
+//! controller is told so, or the move's directory again (`ReplicaManager.maybeUpdateTopicAssignment`).
+//!
 //! A move that is given up after the controller was told has it told the old directory again. One that a stop or a crash cuts off goes on
 //! at the next start, here as with Kafka: its future replica is found.
 //!
@@ -28,6 +31,7 @@ use super::Node;
 use crate::clock::wall_ms;
 use crate::crash::{or_end_process, or_error};
 use crate::error::{Error, Result};
+use crate::image::Topic;
 use crate::limits::{MOVE_PIECE_BYTES, MOVE_RETRY, MOVE_WAIT};
 use crate::log::compact::cleaner_checkpoint;
 use crate::log::directory::{LogDirectory, NewLog};
@@ -182,9 +186,9 @@ impl Node {
             to,
             log: log.clone(),
             is_cancelled: AtomicBool::new(false),
+            is_assigned: Mutex::new(false),
             work: Mutex::new(Work {
                 copying,
-                is_assigned: false,
                 is_over: false,
                 failure: String::new(),
             }),
@@ -350,10 +354,7 @@ impl Node {
             // The future replica stays: it goes on once the directory is back. Till then the replica is offline,
             // which the controller sees by its directory.
             work.is_over = true;
-            if work.is_assigned {
-                let assignment = moving.assignment(&moving.from);
-                self.moves.assignments.add(assignment);
-            }
+            moving.stay(&self.moves);
             return Step::Over;
         }
         if bytes_max.is_none() {
@@ -397,10 +398,7 @@ impl Node {
         if !copied.is_near_the_end {
             return Ok(Step::Later(Duration::ZERO));
         }
-        if !std::mem::replace(&mut work.is_assigned, true) {
-            let assignment = moving.assignment(&moving.to);
-            self.moves.assignments.add(assignment);
-        }
+        moving.assign(&self.moves);
         if !self.is_assigned(&moving.assignment(&moving.to)) {
             return Ok(Step::Later(MOVE_WAIT));
         }
@@ -420,6 +418,27 @@ impl Node {
         work.is_over = true;
         self.end_move(moving, &future, (aside, truncations), now_ms);
         Ok(Step::Over)
+    }
+
+    /// Has the controller told anew where replicas lie for which the metadata names another directory than before.
+    pub(super) fn tell_misplaced(&self, topic: &Topic, older: &Topic) {
+        let told_by = |topic: &Topic, index| topic.partition(index)?.directory_of(self.node_id);
+        for replica in topic.replicas() {
+            let told = told_by(topic, replica.index);
+            let has_lain = older.replica(replica.index).is_some();
+            let lies = replica.directory().identity().directory_id;
+            let (Some(told), Some(lies)) = (told, lies) else {
+                continue;
+            };
+            if has_lain && told_by(older, replica.index) != Some(told) {
+                let lies = DirectoryAssignment {
+                    topic_id: topic.id,
+                    partition: replica.index,
+                    directory_id: lies,
+                };
+                self.moves.on_told(&replica.log, told, lies);
+            }
+        }
     }
 
     fn is_assigned(&self, assignment: &DirectoryAssignment) -> bool {

@@ -23,13 +23,13 @@ pub(super) struct Move {
     pub(super) log: Arc<Log>,
     /// Set without waiting for a step: it is to end, and the future replica to go.
     pub(super) is_cancelled: AtomicBool,
+    /// The controller was told the new directory. Held while it is told something: what it is told last counts.
+    pub(super) is_assigned: Mutex<bool>,
     pub(super) work: Mutex<Work>,
 }
 
 pub(super) struct Work {
     pub(super) copying: Copying,
-    /// The controller was told the new directory.
-    pub(super) is_assigned: bool,
     pub(super) is_over: bool,
     /// Its last failure, which is told once.
     pub(super) failure: String,
@@ -112,6 +112,17 @@ impl Moves {
         }
     }
 
+    /// The metadata has a replica in the directory `told` from now on, whose log lies in `lies`. Waits for nobody.
+    pub(in crate::node) fn on_told(&self, log: &Arc<Log>, told: Uuid, lies: DirectoryAssignment) {
+        // Held: a move that begins now tells its directory behind this.
+        let all = self.all.lock();
+        match all.iter().rfind(|each| Arc::ptr_eq(&each.log, log)) {
+            Some(moving) => moving.on_told(told, lies, self),
+            None if lies.directory_id != told => self.assignments.add(lies),
+            None => {}
+        }
+    }
+
     /// The image has changed: who waits for it looks again.
     pub(in crate::node) fn look_again(&self) {
         let mut due = self.due.lock();
@@ -165,6 +176,33 @@ impl Move {
         }
     }
 
+    /// Has the controller know the new directory; once.
+    pub(super) fn assign(&self, moves: &Moves) {
+        let mut is_assigned = self.is_assigned.lock();
+        if !std::mem::replace(&mut *is_assigned, true) {
+            moves.assignments.add(self.assignment(&self.to));
+        }
+    }
+
+    /// The log stays where it is: the controller is told so, if it was told otherwise.
+    pub(super) fn stay(&self, moves: &Moves) {
+        let mut is_assigned = self.is_assigned.lock();
+        if std::mem::replace(&mut *is_assigned, false) {
+            moves.assignments.add(self.assignment(&self.from));
+        }
+    }
+
+    fn on_told(&self, told: Uuid, lies: DirectoryAssignment, moves: &Moves) {
+        let is_assigned = self.is_assigned.lock();
+        let wanted = match *is_assigned {
+            true => self.assignment(&self.to),
+            false => lies,
+        };
+        if wanted.directory_id != told {
+            moves.assignments.add(wanted);
+        }
+    }
+
     pub(super) fn name(&self) -> String {
         format!("{}-{}", self.log.topic(), self.log.partition())
     }
@@ -178,8 +216,6 @@ impl Move {
         if let Err(error) = self.to.delete_future(&work.copying.future, now_ms) {
             moves.tell(format!("the future replica of {}: {error}", self.name()));
         }
-        if work.is_assigned {
-            moves.assignments.add(self.assignment(&self.from));
-        }
+        self.stay(moves);
     }
 }
