@@ -524,7 +524,9 @@ class Logs:
         """Asks the log of a partition, in the order of the calls. Raises InvalidArgumentError where
         there is none. The calls, and their answers:
 
-        `append`, batches of a coordinator: the offset of the first record, once all are committed;
+        `append`, batches of a coordinator, with the version of the transactions that markers among
+        them end, and the leader epoch in which they were decided, None for any: the offset of the
+        first record, once all are committed;
         `delete_records`, those below an offset: the low watermark, once no replica that lives has
         them any more;
         `describe_producers`: a list of ProducerEntry, by producer id."""

@@ -95,11 +95,18 @@ class LogCalls:
         return self._ask_for_client(topic, partition, "describe_producers")
 
     def append(
-        self, topic: str, partition: int, records: bytes, transaction_version: int | None = None
+        self,
+        topic: str,
+        partition: int,
+        records: bytes,
+        transaction_version: int | None = None,
+        decided_in: int | None = None,
     ) -> Future[int]:
         """Appends batches of a coordinator: the offset of the first record, once all are
-        committed. The version is that of the transactions that markers among them end."""
-        return self.ask(topic, partition, "append", records, transaction_version)
+        committed. The version is that of the transactions that markers among them end;
+        `decided_in` the leader epoch in which they were decided, in which alone they are taken."""
+        given = records, transaction_version, decided_in
+        return self.ask(topic, partition, "append", *given)
 
     def make(self, topics: Mapping[str, Any]) -> Future[None]:
         """Makes the logs that topics lack: all of them, or none."""

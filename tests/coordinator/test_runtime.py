@@ -10,6 +10,7 @@ from kafkalite.coordinator.machine import Append
 from kafkalite.coordinator.record_serde import RecordSerde
 from kafkalite.coordinator.runtime import InternalTopic, Runtime
 from kafkalite.coordinator.shard import ACTIVE, FAILED
+from kafkalite.errors import NotLeaderOrFollowerError
 from kafkalite.metadata.image import NO_LEADER, Image, PartitionImage, TopicImage
 from kafkalite.protocol import codes
 from kafkalite.tasks import Future
@@ -74,13 +75,23 @@ class Leading:
         )
         self.appends: list[Future[int]] = []
         """The appends to the log, in their order."""
+        self.epochs: list[int | None] = []
+        """The leader epochs in which alone they are taken."""
         topic = InternalTopic("__topic", len(partitions), {}, RecordSerde({}), 0)
         self.runtime = Runtime[Any](cast(Any, self.host), topic, PlainMachine)
         self._show(partitions)
         self.runtime._take_shards(len(partitions))
 
-    def _append(self, _topic: str, _partition: int, _batch: bytes) -> Future[int]:
+    def _append(
+        self,
+        _topic: str,
+        _partition: int,
+        _batch: bytes,
+        _version: int | None,
+        decided_in: int | None,
+    ) -> Future[int]:
         self.appends.append(Future[int]())
+        self.epochs.append(decided_in)
         return self.appends[-1]
 
     def end_turn(self) -> None:
@@ -145,6 +156,52 @@ def test_what_was_decided_in_an_epoch_is_not_written_in_a_later_one() -> None:
     leading.end_turn()
     assert codes_told[2:] == [codes.NONE, codes.NOT_COORDINATOR]
     assert len(leading.appends) == 1
+
+
+def test_a_shard_whose_epoch_is_over_is_loaded_anew_before_it_hears_of_it() -> None:
+    """The engine leads in the next epoch as soon as it is published, and the shard hears of it
+    later: what it had decided in the old one was written in the new one."""
+    leading = Leading(led_by(1, 3, 1, 2))
+    first = leading.runtime.shards[0]
+    codes_told: list[int] = []
+
+    def told(code: int, _offset: int, _moment: object) -> list[Any]:
+        codes_told.append(code)
+        return []
+
+    first.perform([Append([(b"key", b"value")], told), Append([(b"other", b"value")], told)])
+    leading.end_turn()
+    assert leading.epochs == [3]
+    first.perform([Append([(b"behind", b"value")], told)])
+    leading.end_turn()
+    leading.appends[0].fail(NotLeaderOrFollowerError("t-0 is not led here"))
+    assert codes_told == [codes.NOT_COORDINATOR] * 3
+    assert first.refusal() == codes.NOT_COORDINATOR
+    assert len(leading.appends) == 1
+    assert leading.elect(led_by(1, 5, 1, 2)) == [ACTIVE]
+    assert leading.runtime.shards[0] is not first
+    assert first.machine.is_unloaded
+
+
+def test_the_only_replica_writes_in_any_epoch_until_another_one_comes() -> None:
+    leading = Leading(led_by(1, 0, 1))
+
+    def write() -> int | None:
+        shard = leading.runtime.shards[0]
+        shard.perform([Append([(b"key", b"value")], None)])
+        leading.end_turn()
+        leading.appends[-1].set(0)
+        return leading.epochs[-1]
+
+    assert write() is None
+    first = leading.runtime.shards[0]
+    leading.elect(led_by(1, 0, 1, 2))
+    assert write() == 0
+    assert leading.runtime.shards[0] is first
+    # Broker 2 may have led in epoch 1.
+    leading.elect(led_by(1, 2, 1))
+    assert leading.runtime.shards[0] is not first
+    assert write() is None
 
 
 @pytest.mark.parametrize("leader", [2, NO_LEADER])

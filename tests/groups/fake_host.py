@@ -154,8 +154,15 @@ class FakeHost:
         for index in range(count):
             self.memory_logs.setdefault(index, MemoryLog())
 
-    def append(self, topic: str, partition: int, records: bytes) -> Future[int]:
-        """As `LogCalls.append`."""
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        records: bytes,
+        _version: int | None = None,
+        _decided_in: int | None = None,
+    ) -> Future[int]:
+        """As `LogCalls.append`: the log has one leader epoch."""
         assert topic == OFFSETS_TOPIC
         error = self.append_error
         if error is None and len(records) > self.batch_bytes_max:

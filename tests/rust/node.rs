@@ -326,6 +326,29 @@ fn what_other_in_sync_replicas_may_lack_is_not_committed() {
     world.node.close(1);
 }
 
+/// One that had led, lost the lead and led again within one change of the metadata wrote what it had decided before another
+/// broker wrote.
+#[test]
+fn what_a_coordinator_has_decided_in_one_epoch_is_not_appended_in_a_later_one() {
+    let world = World::new(&[(1, 4, &[1, 2])]);
+    let before = world.leader(0);
+    world.publish(&[(1, 6, &[1, 2])]);
+    let append = |decided_in| {
+        let mut records = batch(0, 1);
+        let batches = std::iter::once(Batches::OfCoordinator {
+            records: &mut records,
+            transaction_version: None,
+            decided_in,
+        });
+        before.append(batches, NOW_MS).remove(0)
+    };
+    let is_refused = |decided_in| matches!(append(decided_in), Err(Error::NotLeader { .. }));
+    assert!(is_refused(Some(4)) && is_refused(Some(7)));
+    assert_eq!(append(Some(6)).unwrap().last_offset, 0);
+    assert_eq!(append(None).unwrap().last_offset, 1);
+    world.node.close(1);
+}
+
 /// The role was looked at before the batches were taken, and not again under the append lock.
 #[test]
 fn a_role_that_is_lost_before_the_append_lock_is_had_appends_nothing() {

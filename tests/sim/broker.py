@@ -252,9 +252,15 @@ class Broker:
     # --- logs -------------------------------------------------------------------------------------
 
     def append(
-        self, topic: str, partition: int, records: bytes, version: int | None = None
+        self,
+        topic: str,
+        partition: int,
+        records: bytes,
+        version: int | None = None,
+        decided_in: int | None = None,
     ) -> Future[int]:
         """As `LogCalls.append`: a thread of the log's directory appends and flushes."""
+        assert decided_in is None, "the broker has the only replica"
         appended = Future[int]()
         place = (topic, partition)
         log = self.disk.logs[place]

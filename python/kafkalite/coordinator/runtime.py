@@ -147,7 +147,7 @@ class Runtime(Generic[M]):
         # that those that have come are served from the next start on, as by Kafka's coordinators.
         known = zip(self.shards, topic.partitions, strict=False)
         for index, (shard, partition) in enumerate(known):
-            is_alone = partition.replicas == (node_id,)
+            is_alone = shard.is_alone and partition.replicas == (node_id,)
             leads = partition.leader == node_id
             # Between two epochs another replica may have led, and written; where there is none,
             # nobody has, and members need not hear of it.
@@ -157,6 +157,7 @@ class Runtime(Generic[M]):
                 self._load_anew(index)
             elif leads:
                 shard.leader_epoch = partition.leader_epoch
+                shard.is_alone = partition.replicas == (node_id,)
             elif partition.leader != NO_LEADER or not is_alone:
                 self._resign(index)
 
@@ -184,6 +185,7 @@ class Runtime(Generic[M]):
         topic = self._host.image.topics[self._topic.name]
         partition = topic.partitions[shard.partition]
         shard.leader_epoch = partition.leader_epoch
+        shard.is_alone = partition.replicas == (self._host.cluster.node_id,)
         if partition.leader != self._host.cluster.node_id:
             shard.state = FAILED
             return None

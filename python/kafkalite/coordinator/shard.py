@@ -111,6 +111,8 @@ class Shard(Generic[M]):
         self.state: str = LOADING
         self.leader_epoch = -1
         """In which this broker leads the partition."""
+        self.is_alone = False
+        """No other broker has a replica: whatever the epoch, nobody else has written there."""
         self._host = host
         self._serde = serde
         self._codec = codec
@@ -322,7 +324,7 @@ class Shard(Generic[M]):
         producer = writes[0].producer
         if producer is None or producer.marker is None:
             batch = self._batch(writes, producer)
-            appended = self._host.logs.append(self.topic, self.partition, batch)
+            version = None
         else:
             marker = producer.marker
             batch = _native.end_transaction_marker(
@@ -333,7 +335,9 @@ class Shard(Generic[M]):
                 coordinator_epoch=marker.coordinator_epoch,
             )
             version = marker.transaction_version
-            appended = self._host.logs.append(self.topic, self.partition, batch, version)
+        # The engine leads in another one as soon as that is published; the shard hears of it later.
+        decided_in = None if self.is_alone else self.leader_epoch
+        appended = self._host.logs.append(self.topic, self.partition, batch, version, decided_in)
         if appended.is_done:
             self._on_appended(appended)
         else:
@@ -383,6 +387,11 @@ class Shard(Generic[M]):
 
     def _on_append_failed(self, writes: list[_Write], error: KafkaliteError) -> None:
         code = _client_code(error.kafka_code)
+        if error.kafka_code == codes.NOT_LEADER_OR_FOLLOWER and not self.is_alone:
+            # `Runtime.on_leaders` comes, and has it loaded anew if this broker leads.
+            self.resign()
+            self._end(writes, code, -1)
+            return
         if self._is_offline():
             self._host.log.error(f"{self._name} is lost: {error}")
             self.unload()

@@ -58,10 +58,12 @@ pub enum Batches<'a> {
         guard: u64,
         acks_all: bool,
     },
-    /// `transaction_version`: of the transactions that markers among them end.
+    /// `transaction_version`: of the transactions that markers among them end. `decided_in`: the leader epoch in which the
+    /// coordinator has decided them, by what the log held until then: they are taken in no other; `None`: in any.
     OfCoordinator {
         records: &'a mut [u8],
         transaction_version: Option<i16>,
+        decided_in: Option<i32>,
     },
 }
 
@@ -270,7 +272,8 @@ impl Partition {
     /// their order. A change of role or epoch does not wait for an append that is under way, since its log
     /// directory may not answer: that one ends as it began, and the next one sees the change.
     ///
-    /// Errors, of each: as `leading_epoch`, and as `Log::append`; `NotEnoughReplicas`, where it is to be on all in-sync
+    /// Errors, of each: as `leading_epoch`, and as `Log::append`; `NotLeader` of all, where one of them was decided in another
+    /// epoch; `NotEnoughReplicas`, where it is to be on all in-sync
     /// replicas.
     pub fn append<'a>(
         &self,
@@ -320,6 +323,7 @@ impl Partition {
         now_ms: i64,
     ) -> Vec<Result<AppendInfo>> {
         let leader_epoch = NO_EPOCH;
+        let mut epochs = Vec::new();
         let requests = batches.map(|batches| match batches {
             Batches::OfClient { records, guard, .. } => AppendRequest {
                 records,
@@ -331,16 +335,26 @@ impl Partition {
             Batches::OfCoordinator {
                 records,
                 transaction_version,
-            } => AppendRequest {
-                records,
-                origin: AppendOrigin::Coordinator,
-                leader_epoch,
-                transaction_version,
-                guard: None,
-            },
+                decided_in,
+            } => {
+                epochs.extend(decided_in);
+                AppendRequest {
+                    records,
+                    origin: AppendOrigin::Coordinator,
+                    leader_epoch,
+                    transaction_version,
+                    guard: None,
+                }
+            }
         });
         let mut requests: Vec<AppendRequest<'_>> = requests.collect();
-        let leading_epoch = || self.leading_epoch();
+        let leading_epoch = || {
+            let leader_epoch = self.leading_epoch()?;
+            match epochs.iter().all(|epoch| *epoch == leader_epoch) {
+                true => Ok(leader_epoch),
+                false => Err(self.not_leader()),
+            }
+        };
         self.log
             .append_as_leader(&mut requests, now_ms, leading_epoch)
     }

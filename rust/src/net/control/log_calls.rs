@@ -22,12 +22,19 @@ pub struct LogCall {
 
 pub enum LogOperation {
     /// Appends records of a coordinator. The answer comes once they are committed, or lost.
-    /// The version is that of the transactions that markers in them end.
-    Append(Vec<u8>, Option<i16>),
+    Append(OfCoordinator),
     /// Deletes the records below an offset. The answer comes once no replica that lives has them any more.
     DeleteRecords(i64),
     /// Asks the log something, and keeps the answer as the caller wants it.
     Ask(Ask),
+}
+
+pub struct OfCoordinator {
+    pub records: Vec<u8>,
+    /// That of the transactions that markers in them end.
+    pub transaction_version: Option<i16>,
+    /// The leader epoch in which they were decided; they are taken in no other.
+    pub decided_in: Option<i32>,
 }
 
 type Ask = Box<dyn FnOnce(&Log) -> Result<Kept> + Send>;
@@ -45,7 +52,7 @@ impl ControlCall for LogCall {
             number,
         } = *self;
         let result = match call {
-            LogOperation::Append(records, version) => append(&partition, records, version, now_ms)
+            LogOperation::Append(given) => append(&partition, given, now_ms)
                 .map(|info| Answered::Appended(partition.clone(), info)),
             LogOperation::DeleteRecords(offset) => partition
                 .leading_epoch()
@@ -69,15 +76,11 @@ impl ControlCall for LogCall {
     }
 }
 
-fn append(
-    partition: &Partition,
-    mut records: Vec<u8>,
-    transaction_version: Option<i16>,
-    now_ms: i64,
-) -> Result<AppendInfo> {
+fn append(partition: &Partition, mut given: OfCoordinator, now_ms: i64) -> Result<AppendInfo> {
     let batches = std::iter::once(Batches::OfCoordinator {
-        records: &mut records,
-        transaction_version,
+        records: &mut given.records,
+        transaction_version: given.transaction_version,
+        decided_in: given.decided_in,
     });
     let answer = partition.append(batches, now_ms);
     let none = || Err(Error::InvalidArgument("no records".to_owned()));

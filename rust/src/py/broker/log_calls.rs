@@ -15,7 +15,7 @@ use super::topics::{GivenTopic, topic_plans};
 use crate::error::{Error, Result};
 use crate::log::log::Log as PartitionLog;
 use crate::net::control::answer::{Answer, Kept};
-use crate::net::control::log_calls::{LogCall, LogOperation};
+use crate::net::control::log_calls::{LogCall, LogOperation, OfCoordinator};
 use crate::net::control::{log_lifecycle, metadata_append};
 use crate::net::storage_io::{QueueId, QueueKind};
 use crate::node::MetadataDelta;
@@ -172,8 +172,12 @@ impl Logs {
 fn call_named(name: &str, arguments: &Bound<'_, PyTuple>) -> PyResult<LogOperation> {
     match name {
         "append" => {
-            let (records, transaction_version) = arguments.extract()?;
-            Ok(LogOperation::Append(records, transaction_version))
+            let (records, transaction_version, decided_in) = arguments.extract()?;
+            Ok(LogOperation::Append(OfCoordinator {
+                records,
+                transaction_version,
+                decided_in,
+            }))
         }
         "delete_records" => {
             let (offset,) = arguments.extract()?;
