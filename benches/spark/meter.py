@@ -7,6 +7,7 @@ between the last sample and its end: `SAMPLE_S` at most.
 
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,8 +26,10 @@ Process = tuple[int, str]
 class Meter:
     """`with Meter({"jvm": 123, "broker": 124}) as meter` counts what happens in the block."""
 
-    def __init__(self, roots: dict[str, int]) -> None:
+    def __init__(self, roots: dict[str, int], children: Mapping[str, str] | None = None) -> None:
+        """`children` names what a root has started, where it is not to count as `CHILDREN`."""
         self._roots = {pid: name for name, pid in roots.items()}
+        self._children = dict(children or {})
         self._seen: dict[Process, tuple[str, float]] = {}
         self._first: dict[Process, float] = {}
         self._stop = threading.Event()
@@ -49,8 +52,9 @@ class Meter:
         self._search()
 
     def seconds(self) -> dict[str, float]:
-        """CPU seconds since the beginning, by the name of the root; `CHILDREN` apart."""
-        spent = dict.fromkeys([*self._roots.values(), CHILDREN], 0.0)
+        """CPU seconds since the beginning, by the name of the root; children apart."""
+        names = [*self._roots.values(), CHILDREN, *self._children.values()]
+        spent = dict.fromkeys(names, 0.0)
         for process, (name, seconds) in self._seen.items():
             spent[name] += seconds - self._first.get(process, 0.0)
         return spent
@@ -77,7 +81,8 @@ class Meter:
                 above = parents[above]
                 root = self._roots.get(above)
             if root is not None:
-                self._look(pid, root if above == pid else CHILDREN)
+                theirs = self._children.get(root, CHILDREN)
+                self._look(pid, root if above == pid else theirs)
 
     def _look(self, pid: int, name: str, began: str | None = None) -> None:
         fields = _stat(pid)

@@ -107,14 +107,14 @@ def _text(draw: random.Random, value_bytes: int) -> bytes:
     return text[:value_bytes].encode()
 
 
-def batches(data: Data, records: int) -> Iterator[tuple[int, bytes, int]]:
+def batches(data: Data, records: int, partitions: int) -> Iterator[tuple[int, bytes, int]]:
     """Partition, batch and its count of records; the partitions take turns."""
     values = pool(data.value_bytes)
     per_batch = max(1, BATCH_BYTES // (sum(map(len, values)) // len(values) + 8))
-    left = [data.count(records) // PARTITIONS] * PARTITIONS
+    left = [data.count(records) // partitions] * partitions
     turn = at = 0
     while any(left):
-        partition = turn % PARTITIONS
+        partition = turn % partitions
         count = min(per_batch, left[partition])
         builder = BatchBuilder(data.codec)
         for _ in range(count):
@@ -125,7 +125,9 @@ def batches(data: Data, records: int) -> Iterator[tuple[int, bytes, int]]:
         turn += 1
 
 
-def fill(data: Data, records: int, brokers: Sequence[str]) -> tuple[int, int]:
+def fill(
+    data: Data, records: int, brokers: Sequence[str], partitions: int = PARTITIONS
+) -> tuple[int, int]:
     """Sends the topic's records to each broker, where the topic is there. Returns bytes as they lie
     in the log, and a checksum of them."""
     producers = [
@@ -133,7 +135,7 @@ def fill(data: Data, records: int, brokers: Sequence[str]) -> tuple[int, int]:
         for each in brokers
     ]
     size = checksum = 0
-    for partition, batch, count in batches(data, records):
+    for partition, batch, count in batches(data, records, partitions):
         size += len(batch)
         checksum = zlib.crc32(batch, checksum)
         for producer in producers:

@@ -62,8 +62,9 @@ SPARK = {
 }
 
 
-def session(folder: Path) -> SparkSession:
-    """The driver, with both ways to a topic on its class path."""
+def session(folder: Path, **more: str) -> SparkSession:
+    """The driver, with both ways to a topic on its class path; `more` goes before the settings
+    here."""
     log = f"-Dlog4j2.configurationFile={SPARK_LOG} -Dkafkalite.test.log={folder / 'spark.log'}"
     settings = {
         **SPARK,
@@ -71,27 +72,34 @@ def session(folder: Path) -> SparkSession:
         "spark.jars": ",".join(map(str, spark_connector_jars())),
         "spark.local.dir": str(folder / "scratch"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        **more,
     }
     return kafkalite.spark.session("bench-spark", **settings)
 
 
 @contextmanager
-def beside_kafka(name: str) -> Iterator[tuple[SparkSession, dict[str, Side], Path]]:
-    """One driver, both brokers by the names of engines' sides, and their folder, until the block
-    ends."""
+def brokers(name: str, **more: str) -> Iterator[tuple[dict[str, Side], Path]]:
+    """Both brokers by the names of engines' sides, and their folder, until the block ends."""
     folder = Path(tempfile.mkdtemp(prefix=f"bench-{name}-"))
     sides: dict[str, Side] = {}
     try:
         with KafkaTools() as tools:
             sides["kafka"] = Kafka(folder, tools, PROPERTIES)
-            sides["ours"] = Kafkalite(folder, "none", {**PROPERTIES, **ARROW_LISTENER})
-            spark = session(folder)
-            yield spark, sides, folder
-            spark.stop()
+            sides["ours"] = Kafkalite(folder, "none", {**PROPERTIES, **more})
+            yield sides, folder
     finally:
         for side in sides.values():
             side.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def beside_kafka(name: str) -> Iterator[tuple[SparkSession, dict[str, Side], Path]]:
+    """One driver and both brokers, until the block ends."""
+    with brokers(name, **ARROW_LISTENER) as (sides, folder):
+        spark = session(folder)
+        yield spark, sides, folder
+        spark.stop()
 
 
 Turn = TypeVar("Turn")
