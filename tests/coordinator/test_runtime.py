@@ -19,7 +19,7 @@ from kafkalite.timers import Timers
 
 def test_long_keys_that_clients_name_are_not_remembered() -> None:
     """Ten thousand were, whatever their length: 300 MB of them."""
-    topic = InternalTopic("__topic", 50, {}, RecordSerde({}), 0)
+    topic = InternalTopic("__topic", 50, {}, RecordSerde({}), 0, 5_000)
     host = cast(Any, SimpleNamespace(image=Image()))
     runtime = Runtime[Any](host, topic, lambda _partition: None)
     tracemalloc.start()
@@ -77,7 +77,7 @@ class Leading:
         """The appends to the log, in their order."""
         self.epochs: list[int | None] = []
         """The leader epochs in which alone they are taken."""
-        topic = InternalTopic("__topic", len(partitions), {}, RecordSerde({}), 0)
+        topic = InternalTopic("__topic", len(partitions), {}, RecordSerde({}), 0, 5_000)
         self.runtime = Runtime[Any](cast(Any, self.host), topic, PlainMachine)
         self._show(partitions)
         self.runtime._take_shards(len(partitions))

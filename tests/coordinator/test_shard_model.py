@@ -1,5 +1,6 @@
 """A shard under any order of operations, turns, flushes, failing appends and crashes: whatever was
-answered is in the log, nothing else is, and the machine's state is what the log says."""
+answered is in the log, nothing else is but what was overdue, and the machine's state is what the
+log says."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -10,13 +11,14 @@ from hypothesis import strategies as st
 from groups.fake_host import MemoryLog, make_host
 from kafkalite import _native
 from kafkalite.coordinator.journal import Journal
-from kafkalite.coordinator.machine import Append, Effect, Moment, Reply
+from kafkalite.coordinator.machine import Append, Effect, FirstAnswer, Moment, Reply
 from kafkalite.coordinator.record_serde import RecordSerde
 from kafkalite.coordinator.shard import ACTIVE, Shard
 from kafkalite.errors import MessageTooLargeError
 from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.protocol import codes, messages
 
+TIMEOUT_MS = 5_000
 SERDE = RecordSerde({1: ("OffsetCommitKey", "OffsetCommitValue")})
 
 
@@ -65,10 +67,12 @@ class Table:
                 self._journal.pop(self.rows, name)
                 written.append(SERDE.record(1, (name, "t", 0), None))
 
-        def then(code: int, offset: int, _moment: Moment) -> Sequence[Effect]:
-            return [Reply(reply, (code, offset, number, names))]
+        first = FirstAnswer(reply)
 
-        return [Append(written, then, self._journal.take())]
+        def then(code: int, offset: int, _moment: Moment) -> Sequence[Effect]:
+            return [Reply(first, (code, offset, number, names))]
+
+        return [Append(written, then, self._journal.take(), overdue=then)]
 
 
 def rows_of(log: MemoryLog) -> dict[str, int]:
@@ -94,7 +98,7 @@ class History:
         self.answers: list[int] = []
         self.host = make_host({0: self.log}, **{"offsets.topic.num.partitions": 1})
         self.table = Table()
-        self.shard = Shard(self.host, OFFSETS_TOPIC, 0, self.table, SERDE, "none")
+        self.shard = Shard(self.host, OFFSETS_TOPIC, 0, self.table, SERDE, "none", TIMEOUT_MS)
         loading = self.shard.load()
         while loading is not None and self.shard.state != ACTIVE:
             self.host.tasks.start(loading.go_on())
@@ -132,6 +136,14 @@ class History:
     def flush(self, *_: Any) -> None:
         self.host.flush()
 
+    def wait(self, *_: Any) -> None:
+        """What is under way is overdue: nobody waits any more."""
+        self.host.turn()
+        self.host.time_ms += TIMEOUT_MS
+        self.host.turn()
+        assert self.shard.is_held_up == self.shard.is_writing
+        assert len(self.answers) == self.asked
+
     def refuse(self, *_: Any) -> None:
         self.host.append_error = MessageTooLargeError("too large")
 
@@ -157,7 +169,8 @@ class History:
         assert sorted(self.answers) == list(range(1, self.asked + 1))
 
 
-STEPS = [*["add"] * 8, *["turn", "flush", "refuse"] * 3, "heal", "kill", "cut_power"]
+OFTEN = ["turn", "flush", "refuse"]
+STEPS = [*["add"] * 8, *OFTEN * 3, *["wait"] * 2, "heal", "kill", "cut_power"]
 names = st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True)
 step = st.tuples(st.sampled_from(STEPS), names, st.integers(-1, 1))
 

@@ -42,10 +42,12 @@ def two(request: pytest.FixtureRequest, slow: Mount, tmp_path: Path) -> Iterator
 
 
 def two_directories(slow: Mount, quick: Path) -> dict[str, str]:
-    """A broker's configuration with both, and one network thread to be stuck."""
+    """A broker's configuration with both, and one network thread to be stuck. Commits wait for the
+    thaw, however long it takes: `groups/test_overdue_writes.py` has those that do not."""
     return {
         "log.dirs": f"{quick},{slow.path / 'logs'}",
         "num.network.threads": "1",
+        "offsets.commit.timeout.ms": "600000",
         "kafkalite.acks.fsync": "none",
     }
 

@@ -26,6 +26,7 @@ CONFIG = {
     "offsets.topic.num.partitions": 3,
     "offsets.topic.segment.bytes": 1 << 20,
     "producer.id.expiration.ms": 86_400_000,
+    "offsets.commit.timeout.ms": 5_000,
 }
 
 

@@ -198,9 +198,11 @@ class Node:
             self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """SIGSTOP. Returns when none of its threads runs any more."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.pid}/task")
+        wait_until(lambda: all(_state(each) == "T" for each in tasks.iterdir()))
 
     def resume(self) -> None:
         """SIGCONT."""
@@ -217,6 +219,10 @@ class Node:
         assert self._process is not None
         self._process.send_signal(by)
         return self.exit_code()
+
+
+def _state(task: Path) -> str:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float = 30) -> None:

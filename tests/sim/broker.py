@@ -55,6 +55,7 @@ CONFIG: Final = {
     "offsets.retention.minutes": 10_080,
     "offsets.retention.check.interval.ms": 400,
     "offset.metadata.max.bytes": 4_096,
+    "offsets.commit.timeout.ms": 5_000,
     "producer.id.expiration.ms": 86_400_000,
     "offsets.topic.compression.codec": 0,
     "offsets.topic.num.partitions": 2,

@@ -9,9 +9,10 @@ from kafkalite.transactions.machine import (
     DueMarkers,
     Entry,
     Limits,
+    ProducerAnswer,
     TransactionMachine,
 )
-from kafkalite.transactions.states import COMPLETE_COMMIT, EPOCH_MAX, ONGOING, Transaction
+from kafkalite.transactions.states import COMPLETE_COMMIT, EPOCH_MAX, ONGOING, End, Transaction
 
 PLACES = frozenset({("t", 0)})
 
@@ -86,3 +87,23 @@ def test_the_last_epoch_times_out_once_there_is_an_id() -> None:
     assert world.wake() == 0
     world.ids.append(200)
     assert world.wake() == 1
+
+
+def test_an_end_that_is_not_committed_in_time_is_refused_and_holds_once_it_is() -> None:
+    """Kafka goes back to the open transaction, which a retry may end the other way than its log."""
+    world = World()
+    world.put("one", ONGOING)
+    world.load()
+    answers: list[ProducerAnswer] = []
+    end = End(7, 1, True, 2)
+    world.perform(world.machine.end("one", end, answers.append, world.moment()))
+    overdue = world.appends[0].overdue
+    assert overdue is not None
+    world.perform(overdue(codes.COORDINATOR_NOT_AVAILABLE, -1, world.moment()))
+    assert [each.error_code for each in answers] == [codes.COORDINATOR_NOT_AVAILABLE]
+    contrary = End(7, 1, False, 2)
+    world.perform(world.machine.end("one", contrary, answers.append, world.moment()))
+    assert answers[1].error_code == codes.CONCURRENT_TRANSACTIONS
+    world.write()
+    assert len(answers) == 2
+    assert [each.transaction.commits for each in world.markers] == [True]

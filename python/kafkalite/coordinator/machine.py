@@ -2,7 +2,8 @@
 
 No clock, no socket, no log, no randomness: records and events go in with the time, effects come
 out, to be carried out in their order (`shard.py`). A `Reply` tells whoever asked, `Append` asks for
-records to be written, and its `then` is told of what became of them.
+records to be written, and its `then` is told of what became of them. Where a write takes too long,
+its `overdue` is told so meanwhile: whoever waits is refused, and the state waits on.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -33,6 +34,33 @@ class Reply(Generic[Answer]):
     def send(self) -> None:
         """Tells whoever asked."""
         self._to(self.answer)
+
+
+class FirstAnswer(Generic[Answer]):
+    """Whoever asked, who is told one answer: the first."""
+
+    __slots__ = ("_to",)
+
+    def __init__(self, to: Callable[[Answer], None]) -> None:
+        self._to: Callable[[Answer], None] | None = to
+
+    def __call__(self, answer: Answer) -> None:
+        to, self._to = self._to, None
+        if to is not None:
+            to(answer)
+
+
+class FirstEnd:
+    """A `then` that is its `overdue` too: a write that took too long has failed for it."""
+
+    __slots__ = ("_then",)
+
+    def __init__(self, then: "Then") -> None:
+        self._then: Then | None = then
+
+    def __call__(self, error_code: int, offset: int, moment: Moment) -> "Sequence[Effect]":
+        then, self._then = self._then, None
+        return () if then is None else then(error_code, offset, moment)
 
 
 class Note(NamedTuple):
@@ -67,6 +95,9 @@ class Append(NamedTuple):
     """Changes that are taken back if the records cannot be written, before `then` is told."""
     producer: Producer | None = None
     """None outside a transaction."""
+    overdue: "Then | None" = None
+    """Told why clients are refused, while the records are in the log and for long not committed.
+    `then` is told what becomes of them all the same."""
 
 
 Effect = Reply[Any] | Append | Note

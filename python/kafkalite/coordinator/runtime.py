@@ -54,6 +54,8 @@ class InternalTopic(NamedTuple):
     serde: RecordSerde
     codec: int
     """The number of its batches' compression."""
+    write_timeout_ms: int
+    """So long may a write be under way before whoever waits for it is refused."""
     replication_factor: int = 1
     """In a cluster."""
 
@@ -194,7 +196,15 @@ class Runtime(Generic[M]):
     def _new_shard(self, index: int) -> Shard[M]:
         topic = self._topic
         machine = self._make_machine(index)
-        return Shard(self._host, topic.name, index, machine, topic.serde, self._codec)
+        return Shard(
+            self._host,
+            topic.name,
+            index,
+            machine,
+            topic.serde,
+            self._codec,
+            topic.write_timeout_ms,
+        )
 
     def _unload(self) -> None:
         for shard in self.shards:
@@ -274,7 +284,8 @@ class Runtime(Generic[M]):
         self, key: str, held_up: int = codes.COORDINATOR_NOT_AVAILABLE
     ) -> tuple[Shard[M] | None, int]:
         """As `find`, for what is written, or waits for what is being written. The refusal of a
-        partition that is held up is that of Kafka for a write that took too long."""
+        partition that is held up is that of Kafka for a write that took too long, and for one for
+        which too few replicas are in sync."""
         shard, code = self.find(key)
         if shard is not None and shard.is_held_up:
             return None, held_up

@@ -8,9 +8,16 @@ A request is answered once what it has written is on disk; several writes of a r
 and all that come while a batch is under way are the next. The append is the log directory's own
 affair (`rust/src/net/control/log_calls.rs`): while that does not answer, the machines of its
 partitions wait, and nobody else, and what they hold counts as memory of requests. When that is half
-used, further ones are refused (`is_held_up`). A write that fails is refused, what it had changed is
-taken back, and the next one is tried: there may be room again. A partition whose log directory has
-failed answers NOT_COORDINATOR from then on: whoever waits is told.
+used, further ones are refused (`is_held_up`).
+
+So they are while a batch is in the log and has not been committed for longer than a write may take,
+because the disk is slow or too few replicas have it. Who waits for it is refused then, what it has
+changed stays until it is known what becomes of it, and what is not in the log yet is taken back
+(Kafka: `CoordinatorRuntime.OperationTimeout`).
+
+A write that fails is refused, what it had changed is taken back, and the next one is tried: there
+may be room again. A partition whose log directory has failed answers NOT_COORDINATOR from then on:
+whoever waits is told.
 
 Loading (`loader.py`) goes in small pieces, with the reads beside the control thread; requests get
 COORDINATOR_LOAD_IN_PROGRESS meanwhile.
@@ -96,6 +103,7 @@ class _Write(NamedTuple):
     """Has a batch of its own."""
     producer: Producer | None = None
     """The transaction's, whose records have a batch of their own."""
+    overdue: Then | None = None
 
 
 class Shard(Generic[M]):
@@ -103,7 +111,14 @@ class Shard(Generic[M]):
     thread only. Kafka: `CoordinatorRuntime.CoordinatorContext`."""
 
     def __init__(
-        self, host: Host, topic: str, partition: int, machine: M, serde: RecordSerde, codec: str
+        self,
+        host: Host,
+        topic: str,
+        partition: int,
+        machine: M,
+        serde: RecordSerde,
+        codec: str,
+        write_timeout_ms: int,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -116,11 +131,17 @@ class Shard(Generic[M]):
         self._host = host
         self._serde = serde
         self._codec = codec
+        self._write_timeout_ms = write_timeout_ms
         self._name = f"{topic}-{partition}"
         self._timer: tuple[int, Timer] | None = None
         self._gathered: deque[_Write] = deque()
         """Writes for the batches after the one that is under way."""
         self._under_way: list[_Write] = []
+        self._due_ms = 0
+        """When the batch under way is overdue."""
+        self._due_timer: Timer | None = None
+        """Fires when some batch was due, be it an earlier one: one for each would cost more."""
+        self._is_overdue = False
         self._is_end_of_turn_due = False
         self._is_resigned = False
         self._last_failure = ""
@@ -148,9 +169,9 @@ class Shard(Generic[M]):
     @property
     def is_held_up(self) -> bool:
         """Writes wait for a log directory that does not answer, and are so many that no further
-        ones may wait with them."""
-        if not self.is_writing:
-            return False
+        ones may wait with them; or one waits for too long."""
+        if self._is_overdue or not self.is_writing:
+            return self._is_overdue
         held_up: bool = self._host.core.logs.is_held_up(self.topic, self.partition)
         return held_up
 
@@ -238,6 +259,9 @@ class Shard(Generic[M]):
         if self._timer is not None:
             self._timer[1].cancel()
             self._timer = None
+        if self._due_timer is not None:
+            self._due_timer.cancel()
+            self._due_timer = None
         if was_active:
             self.perform(self.machine.unload())
 
@@ -247,7 +271,7 @@ class Shard(Generic[M]):
         the partition held before others have written there."""
         self._is_resigned = True
         self.unload()
-        self._refuse_gathered()
+        self._refuse_gathered(codes.NOT_COORDINATOR)
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -273,6 +297,7 @@ class Shard(Generic[M]):
                 append.steps,
                 append.producer is not None,
                 append.producer,
+                append.overdue,
             )
         )
         self._append_at_end_of_turn()
@@ -282,20 +307,21 @@ class Shard(Generic[M]):
             self._is_end_of_turn_due = True
             self._host.timers.call_at(self._host.now_ms(), self._end_turn)
 
-    def _refuse_gathered(self) -> None:
+    def _refuse_gathered(self, error_code: int) -> None:
         """Takes back what is not being written."""
         refused = list(self._gathered)
         self._gathered.clear()
         for each in reversed(refused):
             undo(each.steps)
         if refused:
-            self._end(refused, codes.NOT_COORDINATOR, -1)
+            self._end(refused, error_code, -1)
 
     def _end_turn(self) -> None:
         self._is_end_of_turn_due = False
         if self._is_resigned:
-            self._refuse_gathered()
-            return
+            self._refuse_gathered(codes.NOT_COORDINATOR)
+        elif self._is_overdue:
+            self._refuse_gathered(codes.COORDINATOR_NOT_AVAILABLE)
         while self._gathered and not self._under_way:
             self._append(self._take_next())
 
@@ -342,6 +368,32 @@ class Shard(Generic[M]):
             self._on_appended(appended)
         else:
             appended.watch(partial(self._on_appended, appended))
+            self._due_ms = self._host.now_ms() + self._write_timeout_ms
+            if self._due_timer is None:
+                self._due_timer = self._host.timers.call_at(self._due_ms, self._on_due)
+
+    def _on_due(self) -> None:
+        """A batch that has been under way was due by now: the present one may be, too."""
+        self._due_timer = None
+        if not self._under_way or self._is_overdue:
+            return
+        if self._host.now_ms() < self._due_ms:
+            self._due_timer = self._host.timers.call_at(self._due_ms, self._on_due)
+            return
+        self._is_overdue = True
+        code = codes.COORDINATOR_NOT_AVAILABLE
+        self._host.log.error(
+            f"{self._name}: a write is not committed after {self._write_timeout_ms} ms; until it "
+            "is, writes are refused"
+        )
+        moment = self.moment()
+        self._host.core.requests.gather_answers()
+        for write in self._under_way:
+            if write.overdue is not None:
+                self._carry_out(write.overdue(code, -1, moment))
+        self._host.core.requests.send_answers()
+        self._refuse_gathered(code)
+        self.arm()
 
     def _batch(self, writes: Sequence[_Write], producer: Producer | None) -> bytes:
         wall_ms = self._host.wall_ms()
@@ -362,6 +414,9 @@ class Shard(Generic[M]):
     def _on_appended(self, appended: Future[int]) -> None:
         """The batch under way is on disk, or will never be."""
         writes, self._under_way = self._under_way, []
+        if self._is_overdue:
+            self._is_overdue = False
+            self._host.log.info(f"{self._name}: the write that was overdue has ended")
         if self._gathered:
             self._append_at_end_of_turn()
         try:

@@ -61,6 +61,7 @@ class GroupCoordinator:
             },
             serde=SERDE,
             codec=config["offsets.topic.compression.codec"],
+            write_timeout_ms=config["offsets.commit.timeout.ms"],
             replication_factor=config["offsets.topic.replication.factor"],
         )
         self.runtime = Runtime(host, topic, lambda _partition: GroupMachine(limits, offset_limits))

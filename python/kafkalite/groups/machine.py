@@ -12,7 +12,14 @@ from typing import Any, Final
 
 from kafkalite.coordinator.deadlines import Deadlines
 from kafkalite.coordinator.journal import Journal
-from kafkalite.coordinator.machine import Append, Effect, Moment, Reply
+from kafkalite.coordinator.machine import (
+    Append,
+    Effect,
+    FirstAnswer,
+    FirstEnd,
+    Moment,
+    Reply,
+)
 from kafkalite.coordinator.record_serde import Unread
 from kafkalite.errors import MalformedRequestError
 from kafkalite.groups import records
@@ -52,7 +59,7 @@ from kafkalite.groups.states import (
     PREPARING_REBALANCE,
     STABLE,
 )
-from kafkalite.groups.transactional_offsets import TransactionalOffsets
+from kafkalite.groups.transactional_offsets import TransactionalOffsets, told_of_offsets
 from kafkalite.protocol import codes
 
 TOMBSTONES_BYTES_MAX: Final = 256 * 1024
@@ -304,7 +311,8 @@ class GroupMachine:
         effects = self._run(group, left)
         if any(isinstance(each, Append) for each in effects):
             # An empty group is written before its last member hears that it has left.
-            effects.append(Append((), partial(_tell, reply, results)))
+            ended = FirstEnd(partial(_tell, reply, results))
+            effects.append(Append((), ended, overdue=ended))
         else:
             effects.append(Reply(reply, GroupAnswer(codes.NONE, results)))
         return effects
@@ -329,8 +337,10 @@ class GroupMachine:
         number = self._last_commit = self._last_commit + 1
         self._commits[number] = (group_id, taken)
         written = [records.offset_record(group_id, *each) for each in taken]
-        then = partial(self._on_committed, number, results, reply)
-        return [*self._deletions.before(request), Append(written, then)]
+        first = FirstAnswer(reply)
+        then = partial(self._on_committed, number, results, first)
+        overdue = partial(told_of_offsets, results, first)
+        return [*self._deletions.before(request), Append(written, then, overdue=overdue)]
 
     def commit_in_transaction(
         self,
@@ -397,13 +407,14 @@ class GroupMachine:
         group_id, committed = self._commits.pop(number)
         if error_code == codes.NONE:
             self.offsets.put_all(group_id, committed, base_offset)
-        return [Reply(reply, [each or error_code for each in results])]
+        return told_of_offsets(results, reply, error_code)
 
     def fetch_stable_offsets(
         self, group_id: str, reply: Callable[[OffsetsAnswer], None]
     ) -> Sequence[Effect]:
         """OffsetFetch that waits for offsets that are being written."""
-        return [Append((), partial(self._tell_offsets, group_id, reply))]
+        ended = FirstEnd(partial(self._tell_offsets, group_id, reply))
+        return [Append((), ended, overdue=ended)]
 
     def _tell_offsets(
         self,
@@ -413,6 +424,9 @@ class GroupMachine:
         _offset: int,
         _moment: Moment,
     ) -> Sequence[Effect]:
+        if error_code == codes.COORDINATOR_NOT_AVAILABLE:
+            # Older clients do not know that here (`GroupCoordinatorService` of Kafka says why).
+            error_code = codes.NOT_COORDINATOR
         return [Reply(reply, self.offsets_of(group_id, error_code, require_stable=True))]
 
     def offsets_of(self, group_id: str, error_code: int, *, require_stable: bool) -> OffsetsAnswer:
@@ -462,7 +476,8 @@ class GroupMachine:
         ]
         if not ended:
             return [Reply(reply, GroupAnswer(codes.NONE, results))]
-        return [self._forget(group_id, ended, partial(_answer, reply, results))]
+        told = partial(_answer, FirstAnswer(reply), results)
+        return [self._forget(group_id, ended, told)]
 
     def _forget(
         self,
@@ -472,7 +487,8 @@ class GroupMachine:
     ) -> Append:
         """Writes tombstones of offsets; they are forgotten once these are on disk."""
         tombstones = [records.offset_record(group_id, *each, None) for each in partitions]
-        return Append(tombstones, partial(self._on_forgotten, group_id, partitions, told))
+        then = partial(self._on_forgotten, group_id, partitions, told)
+        return Append(tombstones, then, overdue=told and partial(_told_overdue, told))
 
     def _forget_each(self, group_id: str, partitions: list[PartitionOfTopic]) -> Iterator[Append]:
         """As `_forget`, in so many writes that each is a batch that the log takes."""
@@ -503,7 +519,8 @@ class GroupMachine:
             return [Reply(reply, codes.GROUP_ID_NOT_FOUND)]
         if group.state != EMPTY:
             return [Reply(reply, codes.NON_EMPTY_GROUP)]
-        return [self._delete(group, self.partitions_of(group_id), partial(Reply[int], reply))]
+        told = partial(Reply[int], FirstAnswer(reply))
+        return [self._delete(group, self.partitions_of(group_id), told)]
 
     def _delete(
         self,
@@ -518,7 +535,8 @@ class GroupMachine:
         tombstones = [records.offset_record(group_id, *each, None) for each in partitions]
         tombstones.append(records.group_record(group_id, None))
         then = partial(self._on_forgotten, group_id, partitions, told)
-        return Append(tombstones, then, self._journal.take())
+        overdue = told and partial(_told_overdue, told)
+        return Append(tombstones, then, self._journal.take(), overdue=overdue)
 
     # --- groups -----------------------------------------------------------------------------------
 
@@ -535,7 +553,10 @@ class GroupMachine:
         written = [records.group_record(group.group_id, store.record)]
         if store.what is None:
             return Append(written)
-        return Append(written, partial(self._on_stored, group, store.what))
+        # If it is overdue, the state of before holds, as in Kafka: the group rebalances, and is
+        # written anew behind it.
+        ended = FirstEnd(partial(self._on_stored, group, store.what))
+        return Append(written, ended, overdue=ended)
 
     def _on_stored(
         self,
@@ -559,6 +580,12 @@ def _needed(value: Any) -> Any:
     if isinstance(value, Unread):
         raise MalformedRequestError(value.why)
     return value
+
+
+def _told_overdue(
+    told: Callable[[int], Effect], error_code: int, _offset: int, _moment: Moment
+) -> Sequence[Effect]:
+    return [told(error_code)]
 
 
 def _answer(reply: Callable[[GroupAnswer], None], results: list[int], error_code: int) -> Effect:

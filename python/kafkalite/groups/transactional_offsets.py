@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from kafkalite.coordinator.machine import Append, Effect, Moment, Producer, Reply
+from kafkalite.coordinator.machine import Append, Effect, FirstAnswer, Moment, Producer, Reply
 from kafkalite.groups import records
 from kafkalite.groups.events import OffsetsInTransaction
 from kafkalite.groups.offsets import Commit, Offsets
@@ -64,8 +64,10 @@ class TransactionalOffsets:
         self._places_written.update((group_id, *each[:2]) for each in taken)
         self.verifications.note_offsets(producer_id, producer_epoch)
         written = [records.offset_record(group_id, *each) for each in taken]
-        then = partial(self._on_staged, number, producer_id, results, reply)
-        return Append(written, then, (), Producer(producer_id, producer_epoch))
+        first = FirstAnswer(reply)
+        then = partial(self._on_staged, number, producer_id, results, first)
+        overdue = partial(told_of_offsets, results, first)
+        return Append(written, then, (), Producer(producer_id, producer_epoch), overdue)
 
     def _on_staged(
         self,
@@ -89,7 +91,7 @@ class TransactionalOffsets:
                 self._offsets.put_open(producer_id, group_id, topic, partition, placed)
         else:
             self.verifications.forget(producer_id)
-        return [Reply(reply, [each or error_code for each in results])]
+        return told_of_offsets(results, reply, error_code)
 
     def write_marker(self, producer: Producer, reply: Callable[[int], None]) -> Sequence[Effect]:
         """The end of a transaction: its offsets hold, or are dropped, once that is on disk."""
@@ -127,3 +129,14 @@ class TransactionalOffsets:
         self._offsets = Offsets()
         untold, self._untold = self._untold, deque()
         return [Reply(each, codes.NONE) for each in untold]
+
+
+def told_of_offsets(
+    results: list[int],
+    reply: Callable[[list[int]], None],
+    error_code: int,
+    _offset: int = -1,
+    _moment: Moment | None = None,
+) -> Sequence[Effect]:
+    """Tells of each offset that was asked for why it was not taken, or what became of the write."""
+    return [Reply(reply, [each or error_code for each in results])]

@@ -38,6 +38,9 @@ from kafkalite.transactions.states import NO_ID, End, TopicPartition, Transactio
 TRANSACTION_VERSION: Final = "transaction.version"
 ID_WAIT_MS: Final = 2_500
 """So long waits who needs a block of producer ids."""
+WRITE_TIMEOUT_MS: Final = 10_000
+"""So long may a transition take to be committed. Kafka waits for the time-out of the transaction, a
+minute and more, which is longer than its clients wait for an answer (`TransactionStateManager`)."""
 
 Question = Callable[[TransactionMachine, AnswerTo, Moment], Sequence[Effect]]
 
@@ -68,6 +71,7 @@ class TransactionCoordinator:
             },
             serde=SERDE,
             codec=0,
+            write_timeout_ms=WRITE_TIMEOUT_MS,
             replication_factor=config["transaction.state.log.replication.factor"],
         )
         self._settle_retry_ms: int = config["add.partitions.to.txn.retry.backoff.ms"]

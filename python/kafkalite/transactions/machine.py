@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from kafkalite.coordinator.machine import Append, Effect, Moment, Note, Reply
+from kafkalite.coordinator.machine import Append, Effect, FirstAnswer, Moment, Note, Reply
 from kafkalite.coordinator.record_serde import Unread
 from kafkalite.errors import MalformedRequestError
 from kafkalite.protocol import codes
@@ -272,7 +272,8 @@ class TransactionMachine:
         if isinstance(outcome, int):
             return [_refuse(reply, outcome)]
         answer = ProducerAnswer(codes.NONE, outcome.producer_id, outcome.producer_epoch)
-        return self._write(transactional_id, entry, outcome, partial(_told, reply, answer))
+        told = partial(_told, FirstAnswer(reply), answer)
+        return self._write(transactional_id, entry, outcome, told)
 
     def _fence(
         self, transactional_id: str, entry: Entry, reply: AnswerTo, moment: Moment
@@ -289,7 +290,7 @@ class TransactionMachine:
         if version < CLIENT_TV_OF_EPOCHS:
             # Nobody of the old epoch gets in, whatever becomes of the write.
             entry.now = fenced
-        told = partial(self._on_fenced, entry, reply)
+        told = partial(self._on_fenced, entry, FirstAnswer(reply))
         return self._write(transactional_id, entry, prepared, told)
 
     def _on_fenced(self, entry: Entry, reply: AnswerTo, error_code: int) -> Sequence[Effect]:
@@ -336,7 +337,8 @@ class TransactionMachine:
         if code or (now.state == states.ONGOING and request.partitions <= now.partitions):
             return [Reply(reply, code)]
         outcome = states.added(now, request.partitions, request.client_version, moment.wall_ms)
-        return self._write(transactional_id, entry, outcome, partial(_told_code, reply))
+        told = partial(_told_code, FirstAnswer(reply))
+        return self._write(transactional_id, entry, outcome, told)
 
     def end(
         self, transactional_id: str, end: End, reply: AnswerTo, moment: Moment
@@ -365,7 +367,7 @@ class TransactionMachine:
             if next_id == NO_ID:
                 return [_refuse(reply, codes.COORDINATOR_LOAD_IN_PROGRESS)]
         outcome = states.prepared(now, end.commit, end.client_version, next_id, moment.wall_ms)
-        told = partial(_told, reply, _ended(outcome, end))
+        told = partial(_told, FirstAnswer(reply), _ended(outcome, end))
         return self._write(transactional_id, entry, outcome, told)
 
     def when_settled(self, transactional_id: str, waiter: Callable[[None], None]) -> bool:
@@ -391,10 +393,13 @@ class TransactionMachine:
         outcome: Transaction,
         told: Callable[[int], Sequence[Effect]],
     ) -> list[Effect]:
-        """Has a transition written; `told` says what leaves once it is on disk, or is not."""
+        """Has a transition written; `told` says what leaves once it is on disk, or is not. One that
+        is overdue stays pending, since it is in the log. Kafka goes back to the state before it,
+        and may then decide against its log (`TransactionStateManager.appendTransactionToLog`)."""
         entry.is_pending = True
         then = partial(self._on_written, transactional_id, entry, outcome, told)
-        return [Append([self._record(transactional_id, outcome)], then)]
+        overdue = partial(_told_overdue, told)
+        return [Append([self._record(transactional_id, outcome)], then, overdue=overdue)]
 
     def _record(
         self, transactional_id: str, transaction: Transaction
@@ -483,6 +488,12 @@ def _told(reply: AnswerTo, answer: ProducerAnswer, error_code: int) -> Sequence[
 
 def _told_code(reply: Callable[[int], None], error_code: int) -> Sequence[Effect]:
     return [Reply(reply, error_code)]
+
+
+def _told_overdue(
+    told: Callable[[int], Sequence[Effect]], error_code: int, _offset: int, _moment: Moment
+) -> Sequence[Effect]:
+    return told(error_code)
 
 
 def _ignore(_answer: ProducerAnswer) -> None:
