@@ -379,6 +379,16 @@ pub const AVRO_DEPTH_MAX: usize = 512;
 pub const ARROW_BATCH_ROWS_MAX: usize = 1 << 20;
 pub const ARROW_BATCH_BYTES_MAX: usize = 1 << 29;
 
+/// How many times the bytes that a caller sets for an Arrow batch its typed fields may take, texts aside; the next record
+/// goes into the next batch. Room for rows of common schemas, which take up to the batch's own bytes.
+pub const ARROW_DECODED_RATIO: usize = 8;
+
+/// Bounds of what the Arrow batches of all clients of an endpoint may take, between which it is a quarter of the
+/// memory, bytes; a batch for which there is no room waits so long, milliseconds, and its read is refused then.
+pub const ARROW_BATCHES_BYTES_MIN: u64 = 64 * 1024 * 1024;
+pub const ARROW_BATCHES_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+pub const ARROW_ROOM_WAIT_MS: u64 = 30_000;
+
 /// A request to the Arrow endpoint, bytes; a longer one closes its connection. Room for the schema of
 /// a thousand fields.
 pub const ARROW_REQUEST_BYTES_MAX: usize = 1 << 20;

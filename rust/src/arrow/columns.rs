@@ -18,9 +18,10 @@ use arrow_select::filter::filter_record_batch;
 use super::decode::build::null_buffer;
 use super::formats::{Format, Mode};
 use super::schema::{Column, header_field, header_fields};
-use super::shape::{Output, Shape, Wanted};
+use super::shape::{Growth, Output, Shape, Wanted};
 use super::typed::{Bad, TypedBatch, TypedRows};
 use crate::error::Error;
+use crate::limits::{ARROW_BATCH_BYTES_MAX, ARROW_DECODED_RATIO};
 
 /// Rows and bytes at which an Arrow batch is full. One record larger than `bytes` goes alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,29 @@ pub struct BatchBounds {
     pub rows: usize,
     /// Keys, values and headers together, as they stand in the log.
     pub bytes: usize,
+}
+
+impl BatchBounds {
+    /// Bytes that the typed fields of a batch may take. A record of two bytes can stand for a row of hundreds of
+    /// fields, and have more items in its lists than bytes of its own.
+    pub(super) fn decoded_bytes(&self) -> usize {
+        let bytes = self.bytes.saturating_mul(ARROW_DECODED_RATIO);
+        bytes.min(ARROW_BATCH_BYTES_MAX)
+    }
+
+    /// The most bytes of memory that a batch of this shape takes, unless one record alone takes more. `topic_bytes`: of
+    /// the topic's name.
+    pub(super) fn memory_bytes(&self, shape: &Shape, topic_bytes: usize) -> usize {
+        let rows = self.rows.saturating_mul(shape.row_bytes(topic_bytes));
+        let growth = shape.growth();
+        let typed = growth.row_bytes.saturating_mul(self.rows);
+        let items = growth.bytes_per_byte.saturating_mul(self.bytes);
+        let decoded = typed.saturating_add(items).min(self.decoded_bytes());
+        // Bytes as they stand in the log, and once more as texts of typed fields.
+        let texts = if growth.row_bytes > 0 { 2 } else { 1 };
+        let of_log = self.bytes.saturating_mul(texts);
+        of_log.saturating_add(rows).saturating_add(decoded)
+    }
 }
 
 /// The records of one partition, gathered until `finish`.
@@ -43,6 +67,10 @@ pub struct ColumnBuilder {
     pub(super) rows: usize,
     /// Bytes of the wanted keys, values and headers, as they stand in the log.
     pub(super) bytes: usize,
+    key_growth: Growth,
+    value_growth: Growth,
+    /// Bytes that the typed fields of the rows take at most, but for texts.
+    decoded_bytes: usize,
     pub(super) keys: BinaryColumn,
     pub(super) values: BinaryColumn,
     pub(super) key_sizes: SizeColumn,
@@ -66,6 +94,9 @@ impl ColumnBuilder {
             partition: None,
             rows: 0,
             bytes: 0,
+            key_growth: Growth::of(shape.key()),
+            value_growth: Growth::of(shape.value()),
+            decoded_bytes: 0,
             keys: BinaryColumn::new(),
             values: BinaryColumn::new(),
             key_sizes: SizeColumn::default(),
@@ -102,11 +133,20 @@ impl ColumnBuilder {
         self.wanted == Wanted::default()
     }
 
-    /// Says that a record of `bytes` (wanted ones) must wait for the next batch.
+    /// Takes room for a record, of whose wanted parts there are so many bytes. False: it must wait for the next batch.
     #[inline]
-    pub(super) fn is_full_for(&self, bytes: usize) -> bool {
-        self.rows >= self.bounds.rows
-            || (self.rows > 0 && self.bytes.saturating_add(bytes) > self.bounds.bytes)
+    pub(super) fn has_room_for(&mut self, key: usize, value: usize, headers: usize) -> bool {
+        let bytes = self.bytes.saturating_add(key + value + headers);
+        let decoded_bytes = (self.decoded_bytes)
+            .saturating_add(self.key_growth.bytes_of(key))
+            .saturating_add(self.value_growth.bytes_of(value));
+        let is_full = bytes > self.bounds.bytes || decoded_bytes > self.bounds.decoded_bytes();
+        if self.rows >= self.bounds.rows || (self.rows > 0 && is_full) {
+            return false;
+        }
+        self.bytes = bytes;
+        self.decoded_bytes = decoded_bytes;
+        true
     }
 
     /// Adds up to `count` rows of which nothing is wanted but their number; the number added.
@@ -159,6 +199,7 @@ impl ColumnBuilder {
         let batch = self.assemble(keys, values, &typed).map_err(arrow)?;
         self.rows = 0;
         self.bytes = 0;
+        self.decoded_bytes = 0;
         let Some(good) = good else {
             return Ok(Some(batch));
         };

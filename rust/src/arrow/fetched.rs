@@ -242,10 +242,12 @@ impl<S: FetchSource> RecordBatchReader for FetchedStream<S> {
 mod tests {
     use arrow_array::cast::AsArray;
     use arrow_array::types::{Int32Type, Int64Type};
-    use arrow_schema::Schema;
+    use arrow_array::{Array, BinaryArray};
+    use arrow_schema::{DataType, Field, Fields, Schema};
 
     use super::*;
     use crate::arrow::ShapeRequest;
+    use crate::arrow::decode::{Decoder, Reader};
     use crate::batch::build::end_transaction_marker;
     use crate::batch::header::{CRC_AT, compute_crc, patch_offset_and_epoch};
     use crate::batch::{BatchBuilder, BatchOptions, EndTransactionMarker};
@@ -330,6 +332,85 @@ mod tests {
         assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 2]);
         let offsets: Vec<i64> = found.iter().flatten().map(|(_, offset)| *offset).collect();
         assert_eq!(offsets, (0..10).collect::<Vec<_>>());
+    }
+
+    /// The rows of each Arrow batch of 1,000 such values, read as JSON with these fields.
+    fn typed_rows(value: &str, fields: Vec<Field>) -> Vec<usize> {
+        let schema = Schema::new(fields);
+        let formats = [("value.format".to_owned(), "json".to_owned())];
+        let shape = Shape::choose(&ShapeRequest {
+            columns: Some(&["value".to_owned()]),
+            value_schema: Some(&schema),
+            formats: Some(&formats.into()),
+            ..ShapeRequest::default()
+        });
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        for offset in 0..1_000 {
+            let value = Some(value.as_bytes());
+            builder.append(offset, None, value, &[]).expect("it fits");
+        }
+        let records = builder.finish().expect("it is built");
+        let source = Given(vec![chunk(0, records, 0, 1_000)].into_iter());
+        let bounds = BatchBounds {
+            rows: 10_000,
+            bytes: 100_000,
+        };
+        FetchedStream::new(source, &shape.expect("a shape"), bounds)
+            .map(|batch| batch.expect("good records").num_rows())
+            .collect()
+    }
+
+    fn decimals(count: usize) -> Vec<Field> {
+        let decimal = DataType::Decimal128(38, 0);
+        (0..count)
+            .map(|each| Field::new(format!("f{each}"), decimal.clone(), true))
+            .collect()
+    }
+
+    /// A megabyte of `{}` with a schema of 500 decimals took a gigabyte: 32,768 rows at once.
+    #[test]
+    fn a_batch_has_the_fewer_rows_the_wider_they_are() {
+        // 20 bytes a decimal, of 800,000 bytes.
+        for (fields, expected) in [(1, vec![1_000]), (100, vec![400, 400, 200])] {
+            assert_eq!(typed_rows("{}", decimals(fields)), expected);
+        }
+        let of_500 = typed_rows("{}", decimals(500));
+        assert_eq!(of_500, [[80; 12].as_slice(), &[40]].concat());
+    }
+
+    /// Three bytes of a list are a row of its own.
+    #[test]
+    fn a_batch_has_the_fewer_rows_the_more_items_lists_may_have() {
+        let of_items = |value: &str, fields| {
+            let item = Field::new("item", DataType::Struct(decimals(fields).into()), true);
+            let list = Field::new("l", DataType::List(item.into()), true);
+            let rows = typed_rows(value, vec![list]);
+            assert_eq!(rows.iter().sum::<usize>(), 1_000);
+            rows.into_iter().max()
+        };
+        assert_eq!(of_items("{}", 10), Some(1_000));
+        // 2,004 bytes an item, of which there may be one for two bytes of the record.
+        assert_eq!(of_items(r#"{"l":[{},{},{},{}]}"#, 100), Some(41));
+        assert_eq!(of_items(r#"{"l":[{},{},{},{}]}"#, 1_000), Some(4));
+    }
+
+    #[test]
+    fn a_record_whose_items_take_more_than_a_batch_may_is_bad() {
+        let item = Field::new("item", DataType::Struct(decimals(2_000).into()), true);
+        let list = Field::new("l", DataType::List(item.into()), true);
+        let fields = Fields::from(vec![list]);
+        let mut decoder = Decoder::new(Reader::Json, &fields).expect("fields");
+        let of_items = |count| format!(r#"{{"l":[{}null]}}"#, "{},".repeat(count));
+        let texts = [of_items(2), of_items(14_000), of_items(3)];
+        let values = BinaryArray::from_iter_values(&texts);
+        let decoded = decoder.decode(&values).expect("columns");
+        assert_eq!(decoded.bad, [1]);
+        let reason = decoded.reason.expect("why").to_string();
+        let sentence = "the items of its lists take more than 512 MiB";
+        assert!(reason.starts_with(sentence), "{reason}");
+        let lists = decoded.fields[0].as_list::<i32>();
+        let lengths: Vec<i32> = (0..3).map(|row| lists.value_length(row)).collect();
+        assert_eq!((lengths, lists.is_null(1)), (vec![3, 0, 4], true));
     }
 
     /// A batch whose records cannot be inflated, though its CRC is right.

@@ -86,20 +86,10 @@ pub fn append_records(
         }
         let key = read_bytes(record, &mut at).ok_or("its key is cut off")?;
         let value = read_bytes(record, &mut at).ok_or("its value is cut off")?;
-        let mut bytes = 0;
-        if wanted.key {
-            bytes += key.map_or(0, <[u8]>::len);
-        }
-        if wanted.value {
-            bytes += value.map_or(0, <[u8]>::len);
-        }
-        if wanted.headers {
-            bytes += end - at;
-        }
-        if builder.is_full_for(bytes) {
+        let headers = if wanted.headers { end - at } else { 0 };
+        if !builder.has_room_for(size(wanted.key, key), size(wanted.value, value), headers) {
             break Walked::Full;
         }
-        builder.bytes += bytes;
         push_row(builder, wanted, offset, key, value);
         if wanted.timestamp {
             let created = header.base_timestamp.wrapping_add(timestamp_delta);
@@ -113,6 +103,12 @@ pub fn append_records(
     };
     builder.append_timestamp_type(header.timestamp_type() as i32);
     Ok(walked)
+}
+
+/// Bytes of a key or value, if it is wanted.
+#[inline(always)]
+fn size(is_wanted: bool, bytes: Option<&[u8]>) -> usize {
+    bytes.filter(|_| is_wanted).map_or(0, <[u8]>::len)
 }
 
 /// Adds a row that has room, but for its timestamp and headers.
@@ -169,17 +165,10 @@ pub fn append_counted(
 /// Takes one record of magic 0 or 1; false: the Arrow batch is full.
 pub fn append_legacy(builder: &mut ColumnBuilder, magic: i8, record: &Record<'_>) -> bool {
     let wanted = builder.wanted;
-    let mut bytes = 0;
-    if wanted.key {
-        bytes += record.key.map_or(0, <[u8]>::len);
-    }
-    if wanted.value {
-        bytes += record.value.map_or(0, <[u8]>::len);
-    }
-    if builder.is_full_for(bytes) {
+    let (key, value) = (record.key, record.value);
+    if !builder.has_room_for(size(wanted.key, key), size(wanted.value, value), 0) {
         return false;
     }
-    builder.bytes += bytes;
     builder.rows += 1;
     if wanted.key {
         builder.keys.push_nullable(record.key);

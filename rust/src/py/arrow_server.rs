@@ -21,6 +21,7 @@ use crate::arrow::serve::{
 };
 use crate::arrow::{FetchedStream, Isolation};
 use crate::error::{Error, Result};
+use crate::net::memory::budget::memory_bytes;
 use crate::net::shared::Shared;
 
 /// An endpoint that serves until `stop`; see `_native.pyi`.
@@ -165,6 +166,7 @@ fn settings(idle_ms_max: i64) -> ServerSettings {
         idle: u64::try_from(idle_ms_max)
             .ok()
             .map(|idle_ms| Duration::from_millis(idle_ms.max(1))),
+        memory_bytes: memory_bytes(),
         ..ServerSettings::default()
     }
 }

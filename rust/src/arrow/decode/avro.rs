@@ -267,7 +267,10 @@ impl<'a> Data<'a> {
                 while let Some(count) = self.block()? {
                     for _ in 0..count {
                         match fits {
-                            true => fits = self.value(inner, items)?,
+                            true => {
+                                fits = self.value(inner, items)?;
+                                items.refuse_outgrown()?;
+                            }
                             false => self.skip_step(inner)?,
                         }
                     }
@@ -285,6 +288,7 @@ impl<'a> Data<'a> {
                         let key = self.counted()?;
                         if fits && let Values::Utf8(keys) = &mut pair.0.values {
                             fits = push_text(key, keys) && self.value(inner, &mut pair.1)?;
+                            pair.1.refuse_outgrown()?;
                         } else {
                             self.skip_step(inner)?;
                         }

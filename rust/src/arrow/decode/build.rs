@@ -18,6 +18,7 @@ use arrow_buffer::{
 use arrow_schema::{ArrowError, DataType, Fields, TimeUnit};
 
 use super::scan::Keys;
+use crate::limits::ARROW_BATCH_BYTES_MAX;
 
 /// A column: its values, and which of them are null.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub struct Builder {
     /// Positions of nulls, ascending.
     nulls: Vec<u32>,
     data_type: DataType,
+    /// See `width_bytes`.
+    width_bytes: usize,
 }
 
 /// The values of a column; one for a null too.
@@ -87,6 +90,38 @@ pub fn is_buildable(data_type: &DataType) -> bool {
             *precision <= 38 && *scale >= 0 && i16::from(*scale) <= i16::from(*precision)
         }
         _ => values_for(data_type).is_some(),
+    }
+}
+
+/// Bytes of memory that a value takes whatever it is: its place, and where a null is noted; of a struct those of its
+/// fields. The bytes of texts, and items of lists and maps, come to that.
+pub fn width_bytes(data_type: &DataType) -> usize {
+    let place = match data_type {
+        DataType::Struct(fields) => {
+            let widths = fields.iter().map(|field| width_bytes(field.data_type()));
+            widths.sum()
+        }
+        DataType::Utf8 | DataType::Binary | DataType::List(_) | DataType::Map(..) => {
+            size_of::<usize>()
+        }
+        fixed => fixed.primitive_width().unwrap_or(1),
+    };
+    place + size_of::<u32>()
+}
+
+/// The width of the widest item of a list, or entry of a map, at any depth; 0: there is none.
+pub fn item_bytes_max(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::Struct(fields) => {
+            let fields = fields.iter();
+            let widths = fields.map(|field| item_bytes_max(field.data_type()));
+            widths.max().unwrap_or(0)
+        }
+        DataType::List(item) | DataType::Map(item, _) => {
+            let item = item.data_type();
+            width_bytes(item).max(item_bytes_max(item))
+        }
+        _ => 0,
     }
 }
 
@@ -204,7 +239,17 @@ impl Builder {
             values: values_for(data_type)?,
             nulls: Vec::new(),
             data_type: data_type.clone(),
+            width_bytes: width_bytes(data_type),
         })
+    }
+
+    /// Refuses items of lists that take more memory than a batch may: there may be millions of a byte or two each, and
+    /// an item may have hundreds of fields.
+    pub(super) fn refuse_outgrown(&self) -> Result<(), &'static str> {
+        match self.len().saturating_mul(self.width_bytes) > ARROW_BATCH_BYTES_MAX {
+            true => Err("the items of its lists take more than 512 MiB"),
+            false => Ok(()),
+        }
     }
 
     pub fn data_type(&self) -> &DataType {

@@ -204,6 +204,7 @@ impl<'a> Parser<'a> {
                         if fits {
                             string(&key, &mut pair.0.values);
                             fits = self.value(&mut pair.1)?;
+                            pair.1.refuse_outgrown()?;
                         } else {
                             self.skip_value()?;
                         }
@@ -230,6 +231,7 @@ impl<'a> Parser<'a> {
             loop {
                 if fits {
                     fits = self.value(items)?;
+                    items.refuse_outgrown()?;
                 } else {
                     self.skip_value()?;
                 }

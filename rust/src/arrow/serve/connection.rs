@@ -13,10 +13,11 @@ use arrow_ipc::writer::StreamEncoder;
 use arrow_schema::{ArrowError, Schema};
 
 use super::request::{LENGTH_BYTES, Request, request_length};
+use super::room::Room;
 use super::{Home, Losses, Rows};
 use crate::crash::or_error;
 use crate::error::{Error, Result};
-use crate::limits::{ARROW_LINGER_MS, ARROW_WRITE_VECTORS_MAX};
+use crate::limits::{ARROW_LINGER_MS, ARROW_ROOM_WAIT_MS, ARROW_WRITE_VECTORS_MAX};
 
 /// Before each message of an Arrow IPC stream.
 const CONTINUATION: [u8; 4] = [0xff; 4];
@@ -28,6 +29,7 @@ const LOSSES: &str = "losses";
 pub(super) struct Connection<'a> {
     pub stream: &'a TcpStream,
     pub home: &'a dyn Home,
+    pub room: &'a Room,
     /// Neither a request nor room for bytes of an answer for so long: the connection is closed, unless
     /// its client has shown the secret.
     pub idle: Option<Duration>,
@@ -103,8 +105,9 @@ impl Connection<'_> {
         match request {
             Request::Read(read) => {
                 *losses = Losses::default();
+                let batch_bytes = read.memory_bytes();
                 let rows = self.home.read(*read, losses)?;
-                self.send_rows(rows, &losses.take())?;
+                self.send_rows(rows, batch_bytes, &losses.take())?;
             }
             Request::Other(op) if op == LOSSES => {
                 let told = serde_json::json!({LOSSES: losses.take()});
@@ -122,7 +125,13 @@ impl Connection<'_> {
         self.stream.set_write_timeout(None)
     }
 
-    fn send_rows(&self, rows: Rows, losses: &[String]) -> std::result::Result<(), End> {
+    /// Makes batches, of up to `batch_bytes` of memory, and sends each before it makes the next one.
+    fn send_rows(
+        &self,
+        mut rows: Rows,
+        batch_bytes: usize,
+        losses: &[String],
+    ) -> std::result::Result<(), End> {
         let arrow = |error: ArrowError| End::Failed(sentence_of(&error));
         let mut schema = Schema::clone(&rows.schema());
         if !losses.is_empty() {
@@ -130,11 +139,17 @@ impl Connection<'_> {
             schema.metadata.insert(LOSSES.to_owned(), told);
         }
         let mut encoder = StreamEncoder::try_new(&schema).map_err(arrow)?;
-        for batch in rows {
+        let wait = Duration::from_millis(ARROW_ROOM_WAIT_MS);
+        loop {
+            let mut room = self.room.take(batch_bytes, wait, self.is_stopping)?;
+            let Some(batch) = rows.next() else {
+                break;
+            };
             if (self.is_stopping)() {
                 return Err(End::Failed("the Arrow endpoint is stopping".to_owned()));
             }
             let batch = batch.map_err(arrow)?;
+            room.shrink_to(batch.get_array_memory_size());
             write_buffers(self.stream, &encoder.encode(&batch).map_err(arrow)?)?;
         }
         write_buffers(self.stream, &encoder.finish().map_err(arrow)?)?;

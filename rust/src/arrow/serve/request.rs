@@ -118,6 +118,11 @@ impl ReadRequest {
         format!("{}-{}", self.topic, self.partition)
     }
 
+    /// The most bytes of memory that one of its batches takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bounds.memory_bytes(&self.shape, self.topic.len())
+    }
+
     /// The offsets to read of a log that has `log_start .. log_end` and shows them up to `visible_end`,
     /// which is its `what`. A stop that is given must be there: rows that are missing would look like
     /// an end. Errors: `InvalidArgument`, unless lost data is no failure; then `losses` is told.

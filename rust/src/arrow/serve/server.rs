@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::connection::{Connection, fail};
+use super::room::Room;
 use super::{Descriptors, Home};
 use crate::crash::or_end_process;
 use crate::error::{Error, Result};
@@ -29,6 +30,8 @@ pub struct ServerSettings {
     pub idle: Option<Duration>,
     /// Each request must have it, if there is one: whoever is on this machine can connect.
     pub secret: Option<String>,
+    /// Bytes of memory that the process may have, of which a part is for the batches of its clients.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Default for ServerSettings {
@@ -37,6 +40,7 @@ impl Default for ServerSettings {
             connections_max: ARROW_CONNECTIONS_MAX,
             idle: None,
             secret: None,
+            memory_bytes: None,
         }
     }
 }
@@ -51,6 +55,7 @@ pub struct ArrowServer {
 struct Shared {
     home: Box<dyn Home>,
     settings: ServerSettings,
+    room: Room,
     /// `None`: nobody else needs them.
     descriptors: Option<Arc<dyn Descriptors>>,
     is_stopping: AtomicBool,
@@ -87,6 +92,7 @@ impl ArrowServer {
         }
         let shared = Arc::new(Shared {
             home,
+            room: Room::new(settings.memory_bytes),
             settings,
             descriptors,
             is_stopping: AtomicBool::new(false),
@@ -122,6 +128,7 @@ impl ArrowServer {
         };
         let shared = &self.shared;
         shared.is_stopping.store(true, Ordering::SeqCst);
+        shared.room.wake();
         // The acceptor is woken by a client, and by every one that comes meanwhile.
         let wait = Duration::from_millis(STOP_WAIT_MS);
         TcpStream::connect_timeout(&self.address, wait).ok();
@@ -249,6 +256,7 @@ impl Guest {
             Seat::Served(_, stream) => Connection {
                 stream,
                 home: &*shared.home,
+                room: &shared.room,
                 idle: shared.settings.idle,
                 secret: shared.settings.secret.as_deref(),
                 is_stopping: &|| shared.is_stopping(),
