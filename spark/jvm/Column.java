@@ -3,7 +3,9 @@ package kafkalite.spark;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.vector.BaseFixedWidthVector;
 import org.apache.arrow.vector.BaseVariableWidthVector;
+import org.apache.arrow.vector.BitVector;
 import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.complex.ListVector;
 import org.apache.arrow.vector.complex.StructVector;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.unsafe.Platform;
@@ -30,24 +32,68 @@ final class Column extends ArrowColumnVector {
   private final long data;
   private final Column[] fields;
 
-  Column(FieldVector vector) {
+  /** Of a vector that the other end of a socket has sent: that it has so many rows is looked at. */
+  static Column of(FieldVector vector, int rows) {
+    check(vector, rows);
+    return new Column(vector, rows);
+  }
+
+  private Column(FieldVector vector, int rows) {
     super(vector);
-    int rows = vector.getValueCount();
-    validity = vector.getNullCount() == 0 ? 0 : address(vector.getValidityBuffer(), (rows + 7L) / 8);
-    if (vector instanceof BaseVariableWidthVector && rows > 0) {
-      offsets = address(vector.getOffsetBuffer(), Integer.BYTES * (rows + 1L));
-      int end = Platform.getInt(null, offsets + (long) Integer.BYTES * rows);
-      data = address(vector.getDataBuffer(), end);
-    } else {
-      offsets = 0;
-      data = vector instanceof BaseFixedWidthVector fixed
-          ? address(vector.getDataBuffer(), (long) fixed.getTypeWidth() * rows)
-          : 0;
-    }
+    validity = vector.getNullCount() == 0 ? 0 : vector.getValidityBuffer().memoryAddress();
+    boolean isVariable = vector instanceof BaseVariableWidthVector && rows > 0;
+    offsets = isVariable ? vector.getOffsetBuffer().memoryAddress() : 0;
+    data = isVariable || vector instanceof BaseFixedWidthVector ? vector.getDataBuffer().memoryAddress() : 0;
     fields = new Column[vector instanceof StructVector struct ? struct.size() : 0];
     for (int index = 0; index < fields.length; index++) {
-      fields[index] = new Column((FieldVector) ((StructVector) vector).getVectorById(index));
+      fields[index] = new Column((FieldVector) ((StructVector) vector).getVectorById(index), rows);
     }
+  }
+
+  /**
+   * Refuses a vector of which some value lies outside of its buffers. With Arrow's own checks off (docs/SPARK.md)
+   * Spark's vector would read there, too.
+   */
+  private static void check(FieldVector vector, int rows) {
+    if (rows > vector.getValueCount()) {
+      throw new IllegalStateException(
+          "a column has " + vector.getValueCount() + " rows where " + rows + " are due");
+    }
+    address(vector.getValidityBuffer(), bits(vector.getValueCount()));
+    if (vector instanceof BaseVariableWidthVector && rows > 0) {
+      address(vector.getDataBuffer(), end(vector.getOffsetBuffer(), rows));
+    } else if (vector instanceof BitVector) {
+      address(vector.getDataBuffer(), bits(rows));
+    } else if (vector instanceof BaseFixedWidthVector fixed) {
+      address(vector.getDataBuffer(), (long) fixed.getTypeWidth() * rows);
+    } else if (vector instanceof StructVector) {
+      vector.getChildrenFromFields().forEach(field -> check(field, rows));
+    } else if (vector instanceof ListVector list) {
+      check(list.getDataVector(), rows > 0 ? end(list.getOffsetBuffer(), rows) : 0);
+    }
+  }
+
+  private static long bits(int rows) {
+    return (rows + 7L) / 8;
+  }
+
+  /**
+   * Where the last of so many values ends. The values lie one behind the other, or one of them would be read from
+   * memory that is not the column's: offsets are what the other end of a socket has sent.
+   */
+  private static int end(ArrowBuf buffer, int rows) {
+    long offsets = address(buffer, Integer.BYTES * (rows + 1L));
+    int start = Platform.getInt(null, offsets);
+    int descents = start; // its sign is set where one of these is negative
+    for (int row = 1; row <= rows; row++) {
+      int end = Platform.getInt(null, offsets + (long) Integer.BYTES * row);
+      descents |= end | (end - start);
+      start = end;
+    }
+    if (descents < 0) {
+      throw new IllegalStateException("a column has offsets that do not ascend");
+    }
+    return start;
   }
 
   private static long address(ArrowBuf buffer, long bytes) {

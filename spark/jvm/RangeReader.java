@@ -145,7 +145,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     int sent = 0;
     for (int index = 0; index < columns.length; index++) {
       ColumnVector constant = constant(schema.apply(index));
-      columns[index] = constant != null ? constant : new Column(root.getVector(sent++));
+      columns[index] = constant != null ? constant : Column.of(root.getVector(sent++), root.getRowCount());
     }
     return new ColumnarBatch(columns, root.getRowCount());
   }
