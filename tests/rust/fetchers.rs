@@ -100,11 +100,26 @@ fn follow(
     port: i32,
     partitions: &[(i32, i32, &[i32])],
 ) -> (World, Arc<Fetchers>, Arc<ControlQueue>) {
+    follow_with(replication(), port, partitions)
+}
+
+fn follow_with(
+    settings: ReplicationSettings,
+    port: i32,
+    partitions: &[(i32, i32, &[i32])],
+) -> (World, Arc<Fetchers>, Arc<ControlQueue>) {
     let world = World::new(partitions);
     reach(&world, port);
     let control = Arc::new(ControlQueue::default());
-    let fetchers = Fetchers::start(replication(), &world.node, control.clone());
+    let fetchers = Fetchers::start(settings, &world.node, control.clone());
     (world, fetchers, control)
+}
+
+/// The fetcher waits for an answer as long as the test does, whatever it is to follow meanwhile.
+fn patient() -> ReplicationSettings {
+    let mut settings = replication();
+    settings.follower.max_wait_ms = i32::try_from(WAIT.as_millis()).unwrap();
+    settings
 }
 
 fn replication() -> ReplicationSettings {
@@ -227,7 +242,7 @@ fn a_fetcher_that_got_no_thread_is_started_by_a_later_sweep() {
 fn a_partition_that_this_node_leads_by_now_is_not_fetched() {
     let leader = Leader::start();
     let partitions: &[(i32, i32, &[i32])] = &[(LEADER, 4, &[1, 2]), (LEADER, 4, &[1, 2])];
-    let (world, fetchers, _control) = follow(leader.port(), partitions);
+    let (world, fetchers, _control) = follow_with(patient(), leader.port(), partitions);
     assert_eq!(leader.next().1.wanted.len(), 2);
     world.publish(&[(1, 5, &[1, 2]), (LEADER, 4, &[1, 2])]);
     let both = [part(0, 0, led(0, 5, 4)), part(1, 0, led(0, 5, 4))];
@@ -267,7 +282,8 @@ impl LogObserver for ElectedMeanwhile {
 #[test]
 fn records_that_came_just_before_an_election_are_flushed() {
     let leader = Leader::start();
-    let (world, fetchers, _control) = follow(leader.port(), &[(LEADER, 4, &[1, 2])]);
+    let (world, fetchers, _control) =
+        follow_with(patient(), leader.port(), &[(LEADER, 4, &[1, 2])]);
     let world = Arc::new(world);
     let topic = world.node.image().topic("t").unwrap().clone();
     let log = topic.replica(0).unwrap().log.clone();

@@ -32,9 +32,15 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    pub fn assign(&self, assignment: Assignment) {
-        let key = (assignment.topic_id, assignment.partition.index);
-        self.put(|changes| drop(changes.changes.insert(key, Some(assignment))));
+    /// The next request is for all of them.
+    pub fn assign(&self, assigned: Vec<Assignment>) {
+        self.put(|changes| {
+            let by_key = assigned.into_iter().map(|assignment| {
+                let key = (assignment.topic_id, assignment.partition.index);
+                (key, Some(assignment))
+            });
+            changes.changes.extend(by_key);
+        });
     }
 
     pub fn remove(&self, key: (Uuid, i32)) {

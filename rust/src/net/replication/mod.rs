@@ -12,7 +12,7 @@
 mod fetcher;
 mod inbox;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -131,14 +131,15 @@ impl Fetchers {
         (assignment.leader_id, number)
     }
 
-    fn inbox(&self, running: &mut Running, place: Place) -> Arc<Inbox> {
+    /// Has a fetcher follow these from its next request on, all of them.
+    fn assign_to(&self, running: &mut Running, place: Place, assigned: Vec<Assignment>) {
         if let Some(known) = running.fetchers.get(&place) {
-            return known.clone();
+            return known.assign(assigned);
         }
         let inbox = Arc::new(Inbox::default());
+        inbox.assign(assigned);
         running.fetchers.insert(place, inbox.clone());
         self.start_thread(running, place, &inbox);
-        inbox
     }
 
     /// Starts the thread of a fetcher; where that cannot be, it is tried again from time to time (`look_again`), and
@@ -204,6 +205,7 @@ impl Followers for Fetchers {
                 inbox.remove(key);
             }
         }
+        let mut by_place: BTreeMap<Place, Vec<Assignment>> = BTreeMap::new();
         for assignment in assigned {
             let key = (assignment.topic_id, assignment.partition.index);
             let place = self.place_of(&assignment);
@@ -213,7 +215,10 @@ impl Followers for Fetchers {
             {
                 inbox.remove(key);
             }
-            self.inbox(&mut running, place).assign(assignment);
+            by_place.entry(place).or_default().push(assignment);
+        }
+        for (place, assigned) in by_place {
+            self.assign_to(&mut running, place, assigned);
         }
     }
 
