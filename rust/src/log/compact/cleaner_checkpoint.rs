@@ -4,10 +4,9 @@
 //! log (`LogCleanerManager.updateCheckpoints`, `maybeTruncateCheckpoint`), for which Kafka stops the
 //! cleaner (`LogManager.truncateTo`): here it learns that the log was cut when it has ended.
 
-use std::path::PathBuf;
-
 use crate::error::{Error, Result};
 use crate::log::directory::LogDirectory;
+use crate::log::directory::checkpoint_files::CheckpointFiles;
 use crate::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
 use crate::log::log::Log;
 use crate::log::names;
@@ -15,10 +14,7 @@ use crate::log::names;
 /// The offsets as the file has them now. One that cannot be read says nothing, and the next `set` writes
 /// it anew: until then all is cleaned again, which is slow and right.
 pub fn read(directory: &LogDirectory) -> Result<OffsetCheckpoint> {
-    match OffsetCheckpoint::read(directory.storage(), &path_of(directory)) {
-        Err(Error::CorruptFile { .. }) => Ok(OffsetCheckpoint::default()),
-        read => read,
-    }
+    known_offsets(&mut directory.checkpoint_files())
 }
 
 /// Where the next round of `log` begins, if there was one before.
@@ -30,15 +26,15 @@ pub fn get(checkpoint: &OffsetCheckpoint, log: &Log) -> Option<i64> {
 /// one that was cut since then nothing is noted. Partitions that are no longer in the directory leave the
 /// file; of one that was deleted meanwhile nothing is noted, since another topic may have its name by now.
 pub fn set(directory: &LogDirectory, log: &Log, offset: i64, truncations: u64) -> Result<()> {
-    let _lock = directory.checkpoint_lock();
-    let mut checkpoint = read(directory)?;
+    let mut files = directory.checkpoint_files();
+    let mut checkpoint = known_offsets(&mut files)?;
     let known = |key: &TopicPartition| directory.log(&key.topic, key.partition).is_some();
     checkpoint.offsets.retain(|key, _| known(key));
     if !directory.has(log) || log.truncations() != truncations {
         return Ok(());
     }
     checkpoint.offsets.insert(key_of(log), offset);
-    checkpoint.write(directory.storage(), &path_of(directory))
+    files.write(names::CLEANER_OFFSET_CHECKPOINT, checkpoint)
 }
 
 /// Cuts `log` at `offset` (`Log::truncate_checked`): what is appended there from then on is dirty. Else a
@@ -87,13 +83,16 @@ fn lowering<'a, T>(
 }
 
 fn lower(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {
-    let _lock = directory.checkpoint_lock();
-    let mut checkpoint = read(directory)?;
-    match checkpoint.offsets.get_mut(&key_of(log)) {
-        Some(known) if *known > offset => *known = offset,
-        _ => return Ok(()),
+    let mut files = directory.checkpoint_files();
+    files.lower(names::CLEANER_OFFSET_CHECKPOINT, &key_of(log), offset)
+}
+
+/// What the file says; nothing, if it cannot be read.
+fn known_offsets(files: &mut CheckpointFiles<'_>) -> Result<OffsetCheckpoint> {
+    match files.read(names::CLEANER_OFFSET_CHECKPOINT) {
+        Err(Error::CorruptFile { .. }) => Ok(OffsetCheckpoint::default()),
+        read => read.cloned(),
     }
-    checkpoint.write(directory.storage(), &path_of(directory))
 }
 
 /// A log has moved into another log directory: it is as clean there as it was when it had been truncated `truncations`
@@ -104,18 +103,11 @@ pub fn hand_over(
     log: &Log,
     truncations: u64,
 ) -> Result<()> {
-    let known = {
-        let _lock = from.checkpoint_lock();
-        get(&read(from)?, log)
-    };
+    let known = get(&known_offsets(&mut from.checkpoint_files())?, log);
     match known {
         Some(offset) => set(to, log, offset, truncations),
         None => Ok(()),
     }
-}
-
-fn path_of(directory: &LogDirectory) -> PathBuf {
-    directory.path().join(names::CLEANER_OFFSET_CHECKPOINT)
 }
 
 fn key_of(log: &Log) -> TopicPartition {

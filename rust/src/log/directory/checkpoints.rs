@@ -7,12 +7,23 @@ use std::path::Path;
 use super::{LogDirectory, NewLog};
 use crate::crash::or_error;
 use crate::error::{Error, Result};
+use crate::log::directory::checkpoint_files::CheckpointFiles;
 use crate::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
 use crate::log::log::Log;
 use crate::log::names;
 use crate::log::storage::Storage;
 
 impl LogDirectory {
+    /// Waits for whoever holds them.
+    pub fn checkpoint_files(&self) -> CheckpointFiles<'_> {
+        CheckpointFiles {
+            storage: self.storage(),
+            folder: &self.path,
+            health: &self.health,
+            known: self.checkpointing.lock(),
+        }
+    }
+
     /// Moves recovery points up to the active segments and writes the checkpoint files. Costs
     /// fsyncs (`log.flush.offset.checkpoint.interval.ms`).
     pub fn write_checkpoints(&self) -> Result<()> {
@@ -32,35 +43,26 @@ impl LogDirectory {
     /// says so: a follower that starts again has no other witness of it than its leader.
     pub fn write_high_watermarks(&self) -> Result<()> {
         self.health.check()?;
-        let _checkpointing = self.checkpointing.lock();
-        let offsets = self.all_logs().into_iter().map(|log| {
-            let key = TopicPartition {
-                topic: log.topic().to_owned(),
-                partition: log.partition(),
-            };
-            (key, log.high_watermark())
-        });
+        let mut files = self.checkpoint_files();
+        let logs = self.all_logs().into_iter();
+        let offsets = logs.map(|log| (key_of(&log), log.high_watermark()));
         let now = OffsetCheckpoint {
             offsets: offsets.collect(),
         };
-        let path = self.path.join(names::HIGH_WATERMARK_CHECKPOINT);
-        let known = OffsetCheckpoint::read(self.storage(), &path);
-        match known.is_ok_and(|known| known == now) {
+        let known = files.read(names::HIGH_WATERMARK_CHECKPOINT);
+        match known.is_ok_and(|known| *known == now) {
             true => Ok(()),
-            false => now.write(self.storage(), &path),
+            false => files.write(names::HIGH_WATERMARK_CHECKPOINT, now),
         }
     }
 
     pub(super) fn write_checkpoint_files(&self) -> Result<()> {
-        let _checkpointing = self.checkpointing.lock();
+        let mut files = self.checkpoint_files();
         // Before the look at the logs: none of these is among them, nor made anew while the lock is held.
         let gone = self.gone.lock().clone();
         let mut checkpoints = Checkpoints::default();
         for log in self.all_logs() {
-            let key = TopicPartition {
-                topic: log.topic().to_owned(),
-                partition: log.partition(),
-            };
+            let key = key_of(&log);
             let offsets = log.offsets();
             checkpoints
                 .recovery_point
@@ -81,22 +83,22 @@ impl LogDirectory {
                     .insert(key, offsets.log_start_offset);
             }
         }
-        let storage = &*self.open_segments.storage;
-        checkpoints
-            .recovery_point
-            .write(storage, &self.path.join(names::RECOVERY_POINT_CHECKPOINT))?;
-        checkpoints
-            .high_watermark
-            .write(storage, &self.path.join(names::HIGH_WATERMARK_CHECKPOINT))?;
-        checkpoints
-            .log_start_offset
-            .write(storage, &self.path.join(names::LOG_START_OFFSET_CHECKPOINT))?;
-        if gone.is_empty() {
-            return Ok(());
+        for (file, checkpoint) in [
+            (names::RECOVERY_POINT_CHECKPOINT, checkpoints.recovery_point),
+            (names::HIGH_WATERMARK_CHECKPOINT, checkpoints.high_watermark),
+            (
+                names::LOG_START_OFFSET_CHECKPOINT,
+                checkpoints.log_start_offset,
+            ),
+        ] {
+            files.write(file, checkpoint)?;
         }
-        // Else each topic that ever was would be remembered until the next start.
-        self.take_out_of(names::CLEANER_OFFSET_CHECKPOINT, &gone)?;
-        self.gone.lock().retain(|name| !gone.contains(name));
+        if !gone.is_empty() {
+            // Else each topic that ever was would be remembered until the next start.
+            files.take_out(names::CLEANER_OFFSET_CHECKPOINT, &gone)?;
+            self.gone.lock().retain(|name| !gone.contains(name));
+        }
+        files.forget();
         Ok(())
     }
 
@@ -114,9 +116,9 @@ impl LogDirectory {
         if keys.is_empty() {
             return Ok(());
         }
-        let _checkpointing = self.checkpointing.lock();
+        let mut files = self.checkpoint_files();
         for file in names::OFFSET_CHECKPOINTS {
-            self.take_out_of(file, &keys)?;
+            files.take_out(file, &keys)?;
         }
         self.gone.lock().retain(|name| !keys.contains(name));
         Ok(())
@@ -126,50 +128,22 @@ impl LogDirectory {
     /// a start would not look at what is appended there from now on, and is on disk in part; below its high watermark,
     /// else a start would miss records that nobody has lost.
     pub(in crate::log) fn lower_checkpoints(&self, log: &Log) -> Result<()> {
-        let _checkpointing = self.checkpointing.lock();
-        let offsets = log.offsets();
+        let (mut files, offsets) = (self.checkpoint_files(), log.offsets());
+        let key = key_of(log);
         for (file, offset) in [
             (names::RECOVERY_POINT_CHECKPOINT, offsets.recovery_point),
             (names::HIGH_WATERMARK_CHECKPOINT, offsets.high_watermark),
         ] {
-            self.lower(file, log, offset)?;
+            files.lower(file, &key, offset)?;
         }
         Ok(())
     }
+}
 
-    /// To be called under the checkpoint lock.
-    fn lower(&self, file: &str, log: &Log, offset: i64) -> Result<()> {
-        let path = self.path.join(file);
-        let mut checkpoint = match OffsetCheckpoint::read(self.storage(), &path) {
-            // It names no offset that is too high.
-            Err(Error::CorruptFile { .. }) => return Ok(()),
-            read => read?,
-        };
-        let key = TopicPartition {
-            topic: log.topic().to_owned(),
-            partition: log.partition(),
-        };
-        match checkpoint.offsets.get_mut(&key) {
-            Some(known) if *known > offset => *known = offset,
-            _ => return Ok(()),
-        }
-        checkpoint.write(self.storage(), &path)
-    }
-
-    /// Takes names out of a checkpoint file, durably. To be called under the checkpoint lock.
-    fn take_out_of(&self, file: &str, names: &HashSet<TopicPartition>) -> Result<()> {
-        let path = self.path.join(file);
-        let mut checkpoint = match OffsetCheckpoint::read(self.storage(), &path) {
-            // Nobody takes offsets out of such a file.
-            Err(Error::CorruptFile { .. }) => return Ok(()),
-            read => read?,
-        };
-        let known = checkpoint.offsets.len();
-        checkpoint.offsets.retain(|name, _| !names.contains(name));
-        if checkpoint.offsets.len() == known {
-            return Ok(());
-        }
-        checkpoint.write(self.storage(), &path)
+fn key_of(log: &Log) -> TopicPartition {
+    TopicPartition {
+        topic: log.topic().to_owned(),
+        partition: log.partition(),
     }
 }
 

@@ -13,6 +13,7 @@
 //!           orders-1.<unique>-future/ …        a replica on its way here (`futures.rs`)
 //! ```
 
+pub mod checkpoint_files;
 mod checkpoints;
 pub mod clean_shutdown;
 pub mod directories;
@@ -30,11 +31,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
 use crate::limits::SYNC_FILE_SYSTEM_LOGS_MIN;
 use crate::log::config::LogConfig;
+use crate::log::directory::checkpoint_files::KnownCheckpoints;
 use crate::log::directory::flusher::{FlushTotals, Flusher};
 use crate::log::directory::meta_properties::MetaProperties;
 use crate::log::directory::offset_checkpoint::TopicPartition;
@@ -119,7 +121,7 @@ pub struct LogDirectory {
     deletions: Arc<Deletions>,
     jitter_seed: Mutex<u64>,
     /// Held while a checkpoint file is written, from the look at what it is to say.
-    checkpointing: Mutex<()>,
+    checkpointing: Mutex<KnownCheckpoints>,
     recovery_threads: usize,
     _lock: Box<dyn StorageLock>,
 }
@@ -187,7 +189,7 @@ impl LogDirectory {
             previous_broker_epoch: marker_text.as_deref().and_then(clean_shutdown::parse),
             deletions: Arc::default(),
             jitter_seed: Mutex::new(options.jitter_seed),
-            checkpointing: Mutex::new(()),
+            checkpointing: Mutex::default(),
             recovery_threads: options.recovery_threads,
             _lock: lock,
         })
@@ -234,11 +236,6 @@ impl LogDirectory {
     /// The broker epoch that a clean stop left behind (KIP-966).
     pub fn previous_broker_epoch(&self) -> Option<i64> {
         self.previous_broker_epoch
-    }
-
-    /// Held while a checkpoint file is read and written, as by `compact/cleaner_checkpoint.rs`.
-    pub(super) fn checkpoint_lock(&self) -> MutexGuard<'_, ()> {
-        self.checkpointing.lock()
     }
 
     pub fn storage(&self) -> &dyn Storage {
