@@ -556,6 +556,7 @@ impl<'a, 'r> Appending<'a, 'r> {
             if let Err(broken) = self.active.cut_back(&*file) {
                 self.log.health.fail(&broken);
             }
+            self.log.health.fail_unless_short(&error);
             return Err(error);
         }
         let batches = staged.flat_map(|(_, good)| good.batches.iter());

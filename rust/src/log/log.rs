@@ -376,8 +376,8 @@ impl Log {
     /// cut that took the end of one and left the other would leave a log with a hole, and a
     /// producer snapshot that calls the lost batches duplicates when they are sent again.
     ///
-    /// Errors: where the directory of the log is gone, the log directory is offline afterwards: somebody
-    /// has removed it, and what is appended to the files that are open here would be nowhere.
+    /// Errors: those for which `Health::fail_unless_short` takes the log directory offline. Where the directory of the log
+    /// is gone, what is appended to the files that are open here would be nowhere.
     pub(super) fn roll(
         &self,
         appender: &mut Appender,
@@ -385,11 +385,7 @@ impl Log {
         now_ms: i64,
     ) -> Result<Arc<Segment>> {
         self.begin_segment(appender, base_offset, now_ms)
-            .inspect_err(|error| {
-                if error.is_not_found() {
-                    self.health.fail(error);
-                }
-            })
+            .inspect_err(|error| self.health.fail_unless_short(error))
     }
 
     fn begin_segment(

@@ -13,6 +13,7 @@ mod new_topic;
 mod plain;
 mod plain_model;
 mod power_cuts;
+mod refused_writes;
 mod same_name;
 mod shared_flush;
 mod stories;

@@ -145,7 +145,7 @@ fn wherever_the_new_topic_fails_to_be_made_it_takes_nothing_of_the_old_one_later
     for nth in 1.. {
         let storage = new_home();
         let (directory, _) = with_a_deleted_topic(&storage);
-        storage.inject(Fault::at_call(nth, Failure::Io));
+        storage.inject(Fault::at_call(nth, Failure::NoSpace));
         let made = create(&directory, NEW);
         if !storage.has_struck() {
             break;

@@ -76,6 +76,7 @@ impl LogDirectory {
                 // What cannot be removed either, the next start calls stray.
                 self.remove_deleted(&path).unwrap_or(());
             }
+            self.health.fail_unless_short(&error);
             return Err(error);
         }
         made.sort_by(|one, other| {
