@@ -256,6 +256,24 @@ mod tests {
         }
     }
 
+    /// They were read and checked, and nobody would have noticed had they done nothing.
+    #[test]
+    fn the_number_and_size_of_samples_say_for_how_long_an_answer_is_remembered() {
+        let took_ms = |samples_max, sample_ms| {
+            let throttle = Throttle::default();
+            throttle.set_bytes_per_second_max(MB as i64);
+            throttle.set_samples(samples_max, sample_ms);
+            time_of(&throttle, 60 * MB, 10 * MB)
+        };
+        // Six answers, of which the last is not waited for: ten seconds each at the rate, and less where an
+        // answer is forgotten before.
+        assert!((50_000..=51_000).contains(&took_ms(11, 1_000)));
+        assert!((50_000..=51_000).contains(&took_ms(2, 30_000)));
+        assert!((10_000..=10_100).contains(&took_ms(2, 1_000)));
+        assert!((25_000..=25_100).contains(&took_ms(5, 1_000)));
+        assert!((5_000..=5_100).contains(&took_ms(2, 500)));
+    }
+
     #[test]
     fn without_a_rate_nothing_is_ever_exceeded_and_the_rate_is_told_all_the_same() {
         let throttle = Throttle::default();
