@@ -182,7 +182,8 @@ def _serve(
     is_broken = failure.settle()
     log.info("stopping")
     # Without its program nobody is left to wait for: the controllers are gone with it, or fence it.
-    if not is_broken and not is_orphan.is_set():
+    is_controlled = config["controlled.shutdown.enable"] and not is_broken
+    if is_controlled and not is_orphan.is_set():
         metadata.leave()
     context.begin_stop()
     if arrow_server is not None:

@@ -214,6 +214,20 @@ def test_a_clean_stop_is_a_controlled_shutdown(tool: Tool, three_nodes: list[Nod
     assert produce(one, "stopped", mine, ["after"]) == [1]
 
 
+def test_a_stop_is_not_announced_where_the_properties_say_so(
+    kafka_controller: KafkaBroker, three_nodes: list[Node], tmp_path: Path
+) -> None:
+    one = three_nodes[0]
+    node = Node(4, tmp_path / "four", kafka_controller, **{"controlled.shutdown.enable": "false"})
+    node.start()
+    wait_until(lambda: 4 in alive(one))
+    began = time.monotonic()
+    assert node.stop() == 0
+    wait_until(lambda: 4 not in alive(one))
+    # Its session has to end first; a broker that says so is gone at once.
+    assert time.monotonic() - began > SESSION_MS / 1000 - 0.6
+
+
 def test_brokers_serve_while_the_controller_is_away(
     tool: Tool, kafka_controller: KafkaBroker, three_nodes: list[Node]
 ) -> None:
