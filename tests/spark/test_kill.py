@@ -66,6 +66,11 @@ class Query:
             assert self._said.acquire(timeout=START_S), "the query does not go on"
         assert self._process.poll() is None, "the query ended by itself"
 
+    @property
+    def is_running(self) -> bool:
+        """False if it has ended by itself."""
+        return self._process.poll() is None
+
     def kill_after(self, seconds: float) -> None:
         """SIGKILL to Python and its JVM together; workers end with their pipes."""
         with contextlib.suppress(subprocess.TimeoutExpired):
