@@ -14,11 +14,17 @@ use kafkalite::log::log::{Log, LogObserver};
 use kafkalite::log::state::ends::LogOffsets;
 use kafkalite::net::control::queue::ControlQueue;
 use kafkalite::net::replication::{Fetchers, ReplicationSettings};
+use kafkalite::node::{Claimed, MetadataDelta, Node, NodeOptions, TopicPlan};
 use kafkalite::replica::follower::FollowerSettings;
+use kafkalite::replica::park::{Parked, Wake};
+use kafkalite::uuid::Uuid;
 use parking_lot::Mutex;
 
 use crate::follower::{Fetch, answer, led, part, settings};
-use crate::node::World;
+use crate::log_directory::NOW_MS;
+use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::faults::Operation;
+use crate::node::{World, plan};
 
 const WAIT: Duration = Duration::from_secs(60);
 const LEADER: i32 = 2;
@@ -135,20 +141,95 @@ fn replication() -> ReplicationSettings {
 }
 
 fn reach(world: &World, port: i32) {
-    world.node.set_brokers(vec![Broker {
+    world.node.set_brokers(vec![broker_at(port)]);
+}
+
+fn broker_at(port: i32) -> Broker {
+    Broker {
         node_id: LEADER,
         rack: None,
         endpoints: vec![Some(Endpoint {
             host: "127.0.0.1".to_owned(),
             port,
         })],
-    }]);
+    }
 }
 
 fn end_offset(world: &World, index: i32) -> (i64, i64) {
     let topic = world.node.image().topic("t").unwrap().clone();
     let offsets = topic.replica(index).unwrap().log.offsets();
     (offsets.log_end_offset, offsets.flushed_offset)
+}
+
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(&self, _parked: &[Parked]) {}
+}
+
+/// Each partition lies in a directory of its own.
+fn in_two_directories(partitions: &[(i32, i32, &[i32])], ids: &[Uuid], epoch: i32) -> TopicPlan {
+    let mut plan = plan(partitions, ids[0], epoch);
+    for (partition, id) in plan.partitions.iter_mut().zip(ids) {
+        partition.directories = vec![*id; partition.replicas.len()].into();
+    }
+    plan
+}
+
+/// The thread of a leader waited for the disks of all that it follows: while one did not answer, the replicas on the
+/// others left the in-sync ones, too.
+#[test]
+fn a_directory_that_does_not_answer_holds_up_its_own_replicas_only() {
+    let storage = MemoryStorage::default();
+    let options = NodeOptions {
+        node_id: 1,
+        cluster_id: "AAAAAAAAAAAAAAAAAAAAAA".to_owned(),
+        paths: vec!["/one".into(), "/two".into()],
+        metadata_path: "/one".into(),
+        recovery_threads: 1,
+        flush_threads: 1,
+        open_segments_max: 16,
+        now_ms: NOW_MS,
+    };
+    let claimed = Claimed::open_in(Arc::new(storage.clone()), options).unwrap();
+    let ids = claimed.place(2);
+    let before = in_two_directories(&[(LEADER, 4, &[1, 2]), (1, 4, &[1, 2])], &ids, 0);
+    let node = Node::load(claimed, &[before], Arc::new(Nobody)).unwrap();
+    let node = Arc::new(node.node);
+    let leader = Leader::start();
+    node.set_brokers(vec![broker_at(leader.port())]);
+    let control = Arc::new(ControlQueue::default());
+    let fetchers = Fetchers::start(replication(), &node, control.clone());
+
+    let (stuck, _) = leader.next();
+    let (is_held, held) = channel();
+    let (let_go, until) = channel::<()>();
+    storage.before(Operation::SyncData, "t-0/0", move || {
+        is_held.send(()).unwrap();
+        // An error: the test has failed.
+        let _ = until.recv();
+    });
+    let told = answer(0, SESSION, &[part(0, 0, led(0, 5, 4))]);
+    leader.answers.send(told).unwrap();
+    held.recv_timeout(WAIT).unwrap();
+
+    let changed = in_two_directories(&[(LEADER, 4, &[1, 2]), (LEADER, 5, &[1, 2])], &ids, 1);
+    let (deleted, changed) = (&[][..], &[changed][..]);
+    node.publish(MetadataDelta { deleted, changed }).unwrap();
+    for asked in [0, 5, 10] {
+        let (going, fetch) = leader.next();
+        assert_ne!(going, stuck);
+        assert_eq!(fetch.wanted[&1].1, asked);
+        if asked < 10 {
+            let told = answer(0, SESSION, &[part(1, asked, led(asked, 5, 5))]);
+            leader.answers.send(told).unwrap();
+        }
+    }
+    drop(let_go);
+    let (late, fetch) = leader.next();
+    assert_eq!((late, fetch.wanted[&0].1), (stuck, 5));
+    fetchers.stop();
+    node.close(1);
 }
 
 #[test]

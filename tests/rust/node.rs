@@ -174,7 +174,11 @@ impl World {
     }
 }
 
-fn plan(partitions: &[(i32, i32, &[i32])], directory_id: Uuid, partition_epoch: i32) -> TopicPlan {
+pub fn plan(
+    partitions: &[(i32, i32, &[i32])],
+    directory_id: Uuid,
+    partition_epoch: i32,
+) -> TopicPlan {
     let registrations = partitions
         .iter()
         .map(|(leader_id, leader_epoch, replicas)| {

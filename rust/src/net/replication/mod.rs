@@ -5,9 +5,12 @@
 //!                                                                               session ⇄ connection
 //! ```
 //!
-//! A leader has `num.replica.fetchers` threads, over which its partitions are spread, each with a connection and
-//! a fetch session of its own. One that has nothing left to follow ends, and is started anew when it is wanted.
-//! No Python is in the way of a fetch. Kafka: `AbstractFetcherManager`, `ReplicaFetcherManager`.
+//! A leader has `num.replica.fetchers` threads for each log directory, over which its partitions there are spread, each
+//! with a connection and a fetch session of its own. A thread waits for the disk before it asks for more: one that
+//! served two directories would keep the replicas of both out of the in-sync ones while either does not answer. Where a
+//! replica moves, it stays with its thread until its next leader epoch: two threads must not follow in one.
+//! A thread that has nothing left to follow ends, and is started anew when it is wanted. No Python is in the way of a
+//! fetch. Kafka: `AbstractFetcherManager`, `ReplicaFetcherManager`.
 
 mod fetcher;
 mod inbox;
@@ -22,6 +25,7 @@ use parking_lot::Mutex;
 
 use crate::crash::or_end_process;
 use crate::limits::FETCHER_STOP_WAIT;
+use crate::log::directory::LogDirectory;
 use crate::net::connection::Address;
 use crate::net::control::queue::ControlQueue;
 use crate::node::Node;
@@ -37,12 +41,26 @@ type Place = (i32, usize);
 #[derive(Default)]
 struct Running {
     fetchers: HashMap<Place, Arc<Inbox>>,
+    /// Those that hold replicas which follow, in the order in which they came up.
+    directories: Vec<Arc<LogDirectory>>,
     /// Where each partition is followed, by topic id and index.
     places: HashMap<(Uuid, i32), Place, RandomState>,
     threads: Vec<JoinHandle<()>>,
     /// Those whose thread could not be started.
     without_thread: BTreeSet<Place>,
     is_stopped: bool,
+}
+
+impl Running {
+    /// The number of a directory here.
+    fn number_of(&mut self, directory: &Arc<LogDirectory>) -> usize {
+        let is_its = |known: &Arc<LogDirectory>| Arc::ptr_eq(known, directory);
+        let known = self.directories.iter().position(is_its);
+        known.unwrap_or_else(|| {
+            self.directories.push(directory.clone());
+            self.directories.len() - 1
+        })
+    }
 }
 
 /// Starts a thread, of which the system may have none to give.
@@ -121,14 +139,16 @@ impl Fetchers {
     }
 
     /// The fetcher of a leader that follows a partition.
-    fn place_of(&self, assignment: &Assignment) -> Place {
+    fn place_of(&self, running: &mut Running, assignment: &Assignment) -> Place {
+        let fetchers = self.settings.fetchers.max(1);
         let bytes = assignment.topic_id.0.iter();
         let of_topic = bytes.fold(0_usize, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(usize::from(*byte))
         });
         let index = usize::try_from(assignment.partition.index).unwrap_or(0);
-        let number = of_topic.wrapping_add(index) % self.settings.fetchers.max(1);
-        (assignment.leader_id, number)
+        let number = of_topic.wrapping_add(index) % fetchers;
+        let directory = running.number_of(assignment.partition.directory());
+        (assignment.leader_id, directory * fetchers + number)
     }
 
     /// Has a fetcher follow these from its next request on, all of them.
@@ -208,7 +228,7 @@ impl Followers for Fetchers {
         let mut by_place: BTreeMap<Place, Vec<Assignment>> = BTreeMap::new();
         for assignment in assigned {
             let key = (assignment.topic_id, assignment.partition.index);
-            let place = self.place_of(&assignment);
+            let place = self.place_of(&mut running, &assignment);
             if let Some(before) = running.places.insert(key, place)
                 && before != place
                 && let Some(inbox) = running.fetchers.get(&before)
