@@ -371,6 +371,10 @@ class BrokerCore:
         log at all."""
 
     @property
+    def unmade(self) -> list[tuple[str, int]]:
+        """Topic and index of each partition whose log could not be made, and that is offline."""
+
+    @property
     def moved(self) -> list[tuple[bytes, int, bytes]]:
         """Topic id and index of each partition that lay in another directory than `topics` said,
         and the id of that directory."""
@@ -537,6 +541,10 @@ class Logs:
     def make(self, topics: Mapping[str, _TopicState], number: int) -> None:
         """Makes the logs that topics lack. They survive a power cut then: all of them, or none is
         there. The answer is None, as of the following."""
+
+    def make_each(self, topics: Mapping[str, _TopicState], number: int) -> None:
+        """As `make`, but as many as can be made: the answer is the first failure. Those of a log
+        directory that has failed are not asked for."""
 
     def delete(self, names: Sequence[str], number: int) -> None:
         """Takes topics away at once, and wakes requests that wait there; deletes their logs, with

@@ -112,6 +112,10 @@ class LogCalls:
         """Makes the logs that topics lack: all of them, or none."""
         return self._begin(partial(self._logs.make, topics))
 
+    def make_each(self, topics: Mapping[str, Any]) -> Future[None]:
+        """As `make`, but as many as can be made: what fails is the first of those that cannot."""
+        return self._begin(partial(self._logs.make_each, topics))
+
     def delete(self, names: Sequence[str]) -> Future[None]:
         """Takes topics out of sight at once, and deletes their logs. A log directory in which that
         fails is offline then."""

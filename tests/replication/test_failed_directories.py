@@ -7,13 +7,14 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from api.batches import batch
-from api.log_dirs import places, wait_for
+from api.log_dirs import alter, places, wait_for
 from api.raw import Connection
 from cluster.brokers import Kind
 from faults.nemesis import lose_unflushed
 from kafkalite.protocol import codes
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
+from replication.nodes import Node
 from replication.records import produce
 from replication.test_failed_moves import KINDS, Broker, has_failed, running
 
@@ -60,3 +61,31 @@ def test_a_topic_of_a_failed_directory_is_deleted_and_the_broker_serves_on(
         wait_for(lambda: places(connection, later) == [(str(broker.first), False, 0)])
         produce(broker.address, later, [b"kept"])
         assert connection.list_offsets(later, -1).offset == 1
+
+
+def test_a_log_that_has_no_room_is_made_once_there_is(
+    kafka_tools: KafkaTools, kafka_controller: KafkaBroker, tmp_path: Path
+) -> None:
+    """The broker stopped when it could not make it, and so did its next start. Kafka's broker takes
+    the directory offline, and stops if it has no other."""
+    with running(Kind.KAFKALITE, kafka_tools, kafka_controller, tmp_path) as broker:
+        node = broker.process
+        assert isinstance(node, Node)
+        with Connection(broker.address) as connection:
+            alter(connection, broker.second, ("roomless", 0))
+            broker.mount.fill()
+            make(broker, "roomless")
+            wait_for(lambda: "whose logs cannot be made" in node.told())
+            refused = connection.produce("roomless", batch([b"refused"])).error_code
+            assert refused == codes.KAFKA_STORAGE_ERROR
+            make(broker, "roomy")
+            produce(broker.address, "roomy", [b"one"])
+        node.kill()
+        node.start()
+        produce(broker.address, "roomy", [b"two"])
+        (broker.mount.path / "filler").unlink()
+        with Connection(broker.address) as connection:
+            wait_for(lambda: places(connection, "roomless") == [(str(broker.second), False, 0)])
+            produce(broker.address, "roomless", [b"kept"])
+            assert connection.list_offsets("roomless", -1).offset == 1
+            assert connection.list_offsets("roomy", -1).offset == 2

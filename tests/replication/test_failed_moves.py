@@ -36,6 +36,7 @@ class Broker(NamedTuple):
     first: Path
     second: Path
     mount: Mount
+    process: KafkaBroker | Node
 
     def make(self, connection: Connection, topic: str, home: Path) -> None:
         """A topic of one partition, which lies there, with a megabyte of records."""
@@ -66,8 +67,9 @@ def running(
         kafka = new_kafka(tools, folder / "broker", controller, node_id)
         kafka.log_dirs = [folder / "first", mount.path]
         kafka.prepare()
-        with kafka if kind is Kind.KAFKA else Node.over(kafka, node_id):
-            yield Broker(node_id, kafka.bootstrap_servers, *kafka.log_dirs, mount)
+        process = kafka if kind is Kind.KAFKA else Node.over(kafka, node_id)
+        with process:
+            yield Broker(node_id, kafka.bootstrap_servers, *kafka.log_dirs, mount, process)
             kafka.kill()
     finally:
         mount.unmount()

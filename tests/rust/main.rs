@@ -35,6 +35,7 @@ mod outbound;
 mod plain_reader;
 mod producers;
 mod random;
+mod starts;
 mod stream;
 mod typed_json;
 mod validate;

@@ -138,6 +138,11 @@ class Publisher:
         """Makes the logs that topics lack: all of them, or none."""
         return self._changing().make(states)
 
+    def make_each_log(self, states: Mapping[str, TopicState]) -> Future[None]:
+        """As `make_logs`, but as many as can be made: what fails is the first of those that
+        cannot, and their partitions are offline once they are published."""
+        return self._changing().make_each(states)
+
     def delete_topics(self, names: Sequence[str]) -> Future[None]:
         """Takes topics out of sight at once, and deletes their logs. A log directory in which that
         fails is offline then."""

@@ -51,7 +51,7 @@ from kafkalite.replication.proposals.alter_partition import AlterPartition
 from kafkalite.replication.proposals.directory_assignments import DirectoryAssignments
 from kafkalite.replication.repeated import Repeated
 from kafkalite.replication.unclean import told_unclean
-from kafkalite.replication.waiting import Waiting
+from kafkalite.replication.waiting import Waiting, load_beside
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
 from kafkalite.timers import Timer, Timers
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 TURN_MS: Final = 100
 LOADING_TURN_MS: Final = 10
 WAITING_TOLD_MS: Final = 5_000
+UNMADE_MS: Final = 10_000
+"""Until logs that could not be made are tried again."""
 LEAVE_WAIT_S: Final = 60.0
 """The longest time of a controlled shutdown, which ends when partitions are led elsewhere."""
 
@@ -129,6 +131,8 @@ class Member:
         self._core: _native.BrokerCore | None = None
         self._snapshots_loaded = 0
         self._is_publishing = False
+        self._unmade: set[str] = set()
+        """Topics that lack logs here, which could not be made."""
         self._published: list[tuple[Callable[[], bool], Future[None]]] = []
         """Who waits for the image to have come so far."""
         self._beat_timer: Timer | None = None
@@ -202,27 +206,7 @@ class Member:
     def while_loading(self, load: Callable[[], T], stop: Callable[[], None]) -> T:
         """Calls `load()` on a thread of its own, while heartbeats go on: who is silent for a
         session is taken for dead, and logs may take longer. Raises as `load` and `_run_until`."""
-        outcome: list[T | Exception] = []
-
-        def run() -> None:
-            try:
-                outcome.append(load())
-            except Exception as error:  # noqa: BLE001 - raised again below
-                outcome.append(error)
-
-        loading = threading.Thread(target=run, name="load")
-        loading.start()
-        try:
-            self._run_until(lambda: bool(outcome), LOADING_TURN_MS)
-        except KafkaliteError:
-            stop()
-            raise
-        finally:
-            loading.join()
-        (loaded,) = outcome
-        if isinstance(loaded, Exception):
-            raise loaded
-        return loaded
+        return load_beside(load, stop, lambda is_so: self._run_until(is_so, LOADING_TURN_MS))
 
     def serve(self, core: _native.BrokerCore, listener_names: Sequence[str]) -> None:
         """From now on changes are published to `core`, which has loaded the topics. Raises
@@ -233,6 +217,7 @@ class Member:
                 forget(map(Path, self._directory_ids))
                 raise_lost(lost)
         self._core = core
+        self._unmade.update(name for name, _ in core.unmade)
         for topic_id, index, directory in core.moved:
             self._assignments.directories.found(topic_id, index, directory)
         self.publisher.serve(
@@ -486,19 +471,26 @@ class Member:
         return delta
 
     def _begin_publishing(self) -> None:
-        """The control thread runs: first what the logs of the start have left open."""
-        if self._context is not None:
-            self._context.tasks.start(self._place_unassigned())
+        """The control thread runs: first what the logs of the start have left open; and again what
+        could not be made."""
+        if self._is_publishing:
+            self.timers.call_at(self.now_ms() + TURN_MS, self._begin_publishing)
+        elif self._context is not None:
+            self._context.tasks.start(self._place_unassigned(self._context))
 
-    async def _place_unassigned(self) -> None:
+    async def _place_unassigned(self, context: "Context") -> None:
         self._is_publishing = True
+        unmade, self._unmade = self._unmade, set()
         is_unassigned = self._assignments.directories.is_unassigned
         topics = [
-            each for each in self.image.topics.values() if any(map(is_unassigned, each.partitions))
+            each
+            for each in self.image.topics.values()
+            if each.name in unmade or any(map(is_unassigned, each.partitions))
         ]
         try:
-            if topics:
-                await self._show(topics)
+            for some in slices(topics):
+                await self._show(some)
+            context.on_topics_changed([each for each in topics if each.name in unmade])
         except KafkaliteError as error:
             self._fail(error)
         self._is_publishing = False
@@ -558,12 +550,20 @@ class Member:
             self._log.warning(LEFT.format(error))
 
     async def _show(self, topics: Sequence[TopicImage]) -> None:
-        """Has clients see topics, once the logs are made that they lack here."""
+        """Has clients see topics, once the logs are made that they lack here. Partitions of those
+        that cannot be made are offline until they can."""
         states = self.publisher.states(self.image, topics)
         context = self._context
         preferred = (lambda *_: None) if context is None else context.replicas.take_preferred
         placed = self._assignments.directories.placed(states, self.publisher.place, preferred)
-        await self.publisher.make_logs(placed)
+        try:
+            await self.publisher.make_each_log(placed)
+        except KafkaliteError as error:
+            sentence = f"partitions are offline whose logs cannot be made until later: {error}"
+            self._repeated.tell("unmade", sentence, self.now_ms())
+            if not self._unmade:
+                self.timers.call_at(self.now_ms() + UNMADE_MS, self._begin_publishing)
+            self._unmade.update(placed)
         self.publisher.publish_placed(placed)
         self._assignments.tell()
 

@@ -1,7 +1,15 @@
-"""Tells what a broker waits for that joins its cluster, and ends the wait for controllers. Pure."""
+"""Tells what a broker waits for that joins its cluster, and ends the wait for controllers; has its
+logs loaded meanwhile."""
 
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from kafkalite.errors import KafkaliteError
 from kafkalite.replication.lifecycle import NOT_REGISTERED, Lifecycle
 from kafkalite.replication.observer import Observer
+
+T = TypeVar("T")
 
 
 class Waiting:
@@ -43,3 +51,31 @@ class Waiting:
             self._known_ms = now_ms
         elif now_ms - self._known_ms >= lifecycle.registration_ms:
             raise lifecycle.overdue(self.sentence())
+
+
+def load_beside(
+    load: Callable[[], T], stop: Callable[[], None], run_until: Callable[[Callable[[], bool]], None]
+) -> T:
+    """Calls `load()` on a thread of its own, and `run_until` here; where that raises, `stop()`.
+    Raises as both."""
+    outcome: list[T | Exception] = []
+
+    def run() -> None:
+        try:
+            outcome.append(load())
+        except Exception as error:  # noqa: BLE001 - raised again below
+            outcome.append(error)
+
+    loading = threading.Thread(target=run, name="load")
+    loading.start()
+    try:
+        run_until(lambda: bool(outcome))
+    except KafkaliteError:
+        stop()
+        raise
+    finally:
+        loading.join()
+    (loaded,) = outcome
+    if isinstance(loaded, Exception):
+        raise loaded
+    return loaded

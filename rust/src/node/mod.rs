@@ -52,6 +52,8 @@ pub struct Loaded {
     pub moved: Vec<Moved>,
     /// Partitions that lack records which were on disk, or whose logs are gone.
     pub lost: Vec<LostRecords>,
+    /// Topic and index of those whose logs could not be made, and that are offline.
+    pub unmade: Vec<(String, i32)>,
 }
 
 pub struct Node {
@@ -79,7 +81,8 @@ pub struct Node {
 
 impl Node {
     /// Loads the logs of `topics`, and makes those that are missing: their creation was cut off, or
-    /// their disk is new. `waker` is told of parked requests that may go on.
+    /// their disk is new; one that cannot be made keeps no other from being served. `waker` is told of parked
+    /// requests that may go on.
     ///
     /// Errors: that of the first directory, if none can be loaded; `LogDirRefused` if two hold the
     /// same partition.
@@ -88,7 +91,7 @@ impl Node {
         topics: &[TopicPlan],
         waker: Arc<dyn Wake>,
     ) -> Result<Loaded> {
-        let (notes, mut lost) = claimed.load_logs(topics)?;
+        let (mut notes, mut lost) = claimed.load_logs(topics)?;
         let Claimed {
             options,
             directories,
@@ -114,6 +117,7 @@ impl Node {
             followers: OnceLock::new(),
             in_controlled_shutdown: AtomicBool::new(false),
         };
+        let mut unmade = Vec::new();
         for (directory, wanted) in node.missing_logs(topics) {
             // One that no checkpoint names was not made before the end of the process that was told of
             // it: nobody has heard from it of a record there.
@@ -122,7 +126,13 @@ impl Node {
                 .map(NewLog::key)
                 .filter(|key| node.has_had(key));
             lost.extend(had.map(|key| (key.topic, key.partition)));
-            directory.create_logs(wanted, options.now_ms)?;
+            let failed = directory.create_each(wanted, options.now_ms);
+            if let Some((key, error)) = failed.first() {
+                let count = failed.len();
+                let sentence = format!("{count} logs cannot be made, {key} the first one: {error}");
+                notes.push(sentence);
+            }
+            unmade.extend(failed.into_iter().map(|(key, _)| (key.topic, key.partition)));
         }
         node.publish(MetadataDelta {
             changed: topics,
@@ -134,6 +144,7 @@ impl Node {
             notes,
             moved,
             lost,
+            unmade,
         })
     }
 

@@ -15,7 +15,7 @@ use kafkalite::uuid::Uuid;
 use super::workbench::{HOME, NOBODY, NOW_MS, append, batch, options};
 use crate::memory_storage::MemoryStorage;
 use crate::memory_storage::crash::Crash;
-use crate::memory_storage::faults::{Failure, Fault};
+use crate::memory_storage::faults::{Failure, Fault, Operation};
 
 const ID: Uuid = Uuid([7; 16]);
 const PARTITIONS: [i32; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
@@ -151,4 +151,20 @@ fn logs_that_nobody_has_used_are_discarded_with_their_directories() {
     assert!(directory.logs().is_empty());
     assert_eq!(directories(&storage), [""; 0]);
     create(&directory).unwrap();
+}
+
+/// One that could not be made kept the others from being made, and the broker from starting.
+#[test]
+fn a_log_that_cannot_be_made_keeps_no_other_from_being_made() {
+    let (storage, directory) = empty();
+    let fault = Fault::of(Operation::CreateDirectory, "/t-3", Failure::NoSpace);
+    storage.inject(fault.lasting());
+    let failed = directory.create_each(wanted(PARTITIONS), NOW_MS);
+    let failed: Vec<String> = failed.iter().map(|(key, _)| key.to_string()).collect();
+    assert_eq!(failed, ["t-3"]);
+    assert_eq!(directories(&storage).len(), PARTITIONS.len() - 1);
+    assert!(directory.log("t", 3).is_none() && directory.log("t", 4).is_some());
+    storage.heal();
+    assert!(directory.create_each(wanted([3]), NOW_MS).is_empty());
+    assert_eq!(directory.logs().len(), PARTITIONS.len());
 }

@@ -90,6 +90,25 @@ impl LogDirectory {
         Ok(made)
     }
 
+    /// As `create_logs`, but one that cannot be made keeps no other from being made. Returns those that were not
+    /// made, each with the reason.
+    pub fn create_each(&self, wanted: Vec<NewLog>, now_ms: i64) -> Vec<(TopicPartition, Error)> {
+        let Err(error) = self.create_logs(wanted.clone(), now_ms) else {
+            return Vec::new();
+        };
+        if wanted.len() == 1 || self.health.is_offline() {
+            let failed = wanted.iter().map(|each| (each.key(), error.clone()));
+            return failed.collect();
+        }
+        let alone = wanted.into_iter().map(|each| {
+            let key = each.key();
+            (key, self.create_logs(vec![each], now_ms).err())
+        });
+        alone
+            .filter_map(|(key, error)| Some((key, error?)))
+            .collect()
+    }
+
     /// One of `create_logs`. Its directory is noted in `begun`, if it is not an older one.
     fn make_log(
         &self,

@@ -31,6 +31,8 @@ const LOGS_PER_PART_MAX: usize = 500;
 /// A change of logs of one directory.
 enum What {
     Make(Vec<NewLog>),
+    /// As many as can be.
+    MakeEach(Vec<NewLog>),
     /// Out of use since Python asked.
     Delete(Vec<Arc<Partition>>),
     /// Made, and of no use, since others could not be.
@@ -61,6 +63,19 @@ pub fn make_logs(wanted: ByDirectory<NewLog>, number: u64, control: &ControlQueu
         directory.expect_logs(logs.len());
     }
     begin(parts_of(wanted, What::Make), Some(number), None, control);
+}
+
+/// As `make_logs`, but what cannot be made keeps nothing else from being made. The answer is the first failure.
+pub fn make_each(wanted: ByDirectory<NewLog>, number: u64, control: &ControlQueue) {
+    for (directory, logs) in &wanted {
+        directory.expect_logs(logs.len());
+    }
+    begin(
+        parts_of(wanted, What::MakeEach),
+        Some(number),
+        None,
+        control,
+    );
 }
 
 /// Has the logs of partitions that nobody sees any more deleted, with one sync of each directory. A
@@ -126,6 +141,15 @@ impl ControlCall for DirectoryChange {
                 let made = directory.create_logs(wanted, now_ms);
                 directory.expect_no_more(count);
                 made.map(|logs| change.made.lock().push((directory, logs)))
+            }
+            What::MakeEach(wanted) => {
+                let count = wanted.len();
+                let failed = directory.create_each(wanted, now_ms);
+                directory.expect_no_more(count);
+                failed
+                    .into_iter()
+                    .next()
+                    .map_or(Ok(()), |(_, error)| Err(error))
             }
             What::Delete(partitions) => delete(&directory, &partitions, now_ms),
             // What cannot be removed either, the next start calls stray.

@@ -85,6 +85,22 @@ impl Logs {
         })
     }
 
+    /// As `make`, but as many as can be made: `answer` gives the first failure. Those of a log directory that has failed
+    /// are not asked for.
+    fn make_each(
+        &self,
+        py: Python<'_>,
+        topics: HashMap<String, GivenTopic>,
+        number: u64,
+    ) -> PyResult<()> {
+        enter(py, || {
+            let mut missing = self.broker.node.missing_logs(&topic_plans(topics)?);
+            missing.retain(|(directory, _)| !directory.health().is_offline());
+            log_lifecycle::make_each(missing, number, &self.broker.mailboxes.control);
+            Ok(())
+        })
+    }
+
     /// Has batches appended to the metadata and made durable, by the next `wait`: one gives `number` then,
     /// and `answer` whether they are.
     fn append_metadata(&self, log: &Log, batches: Vec<Vec<u8>>, leader_epoch: i32, number: u64) {

@@ -65,6 +65,9 @@ pub struct PyBrokerCore {
     /// Topic and index of each partition that lacks records which were on disk, or had no log at all.
     #[pyo3(get)]
     lost: Vec<LostRecords>,
+    /// Topic and index of each partition whose log could not be made at the start.
+    #[pyo3(get)]
+    unmade: Vec<(String, i32)>,
     moved: Vec<Moved>,
     settings: Settings,
     /// Those of the configuration's integers and flags.
@@ -98,6 +101,7 @@ impl PyBrokerCore {
             notes,
             moved,
             lost,
+            unmade,
         } = loaded;
         let broker = Arc::new(BrokerState {
             node: Arc::new(node),
@@ -113,6 +117,7 @@ impl PyBrokerCore {
             broker,
             repairs: notes,
             lost,
+            unmade,
             moved,
             settings,
             numbers,

@@ -1,0 +1,85 @@
+//! A node starts whose log directories are not as its last process left them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kafkalite::image::PartitionRegistration;
+use kafkalite::log::config::LogConfig;
+use kafkalite::node::{Claimed, Loaded, Node, NodeOptions, TopicPlan};
+use kafkalite::replica::HostedPartition;
+use kafkalite::replica::park::{Parked, Wake};
+use kafkalite::uuid::Uuid;
+
+use crate::log_directory::NOW_MS;
+use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::faults::{Failure, Fault, Operation};
+
+const TOPIC_ID: Uuid = Uuid([7; 16]);
+
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(&self, _: &[Parked]) {}
+}
+
+/// Node 1 with these log directories.
+fn claim(storage: &MemoryStorage, paths: &[&str]) -> Claimed {
+    let options = NodeOptions {
+        node_id: 1,
+        cluster_id: "AAAAAAAAAAAAAAAAAAAAAA".to_owned(),
+        metadata_path: PathBuf::from("/meta"),
+        paths: paths.iter().map(PathBuf::from).collect(),
+        recovery_threads: 1,
+        flush_threads: 1,
+        open_segments_max: 64,
+        now_ms: NOW_MS,
+    };
+    Claimed::open_in(Arc::new(storage.clone()), options).unwrap()
+}
+
+/// A topic `t`, of which node 1 has a partition in each of these directories.
+fn plan(id: Uuid, homes: &[Uuid]) -> TopicPlan {
+    let partitions = homes.iter().map(|home| PartitionRegistration {
+        leader_id: 1,
+        leader_epoch: 0,
+        partition_epoch: 0,
+        directories: [*home].into(),
+        in_sync_replicas: [1].into(),
+        replicas: [1].into(),
+    });
+    TopicPlan {
+        name: "t".to_owned(),
+        id,
+        is_internal: false,
+        config: LogConfig::default(),
+        partitions: partitions.collect(),
+    }
+}
+
+fn load(claimed: Claimed, plan: TopicPlan) -> Loaded {
+    Node::load(claimed, &[plan], Arc::new(Nobody)).unwrap()
+}
+
+fn id_of(claimed: &Claimed, number: usize) -> Uuid {
+    let identity = claimed.directories()[number].identity();
+    identity.directory_id.unwrap()
+}
+
+/// The load failed, again and again, and so nothing freed the directory.
+#[test]
+fn a_log_that_cannot_be_made_is_offline_and_the_others_are_served() {
+    let storage = MemoryStorage::default();
+    let claimed = claim(&storage, &["/one"]);
+    let home = id_of(&claimed, 0);
+    let fault = Fault::of(Operation::CreateDirectory, "/one/t-1", Failure::NoSpace);
+    storage.inject(fault.lasting());
+    let loaded = load(claimed, plan(TOPIC_ID, &[home, home]));
+    assert_eq!(loaded.unmade, [("t".to_owned(), 1)]);
+    assert!(loaded.notes.iter().any(|note| note.contains("t-1")));
+    let image = loaded.node.image();
+    let hosted = image.topic("t").unwrap().hosted();
+    assert!(matches!(
+        hosted,
+        [HostedPartition::Online(_), HostedPartition::Offline]
+    ));
+}
