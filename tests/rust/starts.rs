@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use kafkalite::image::PartitionRegistration;
 use kafkalite::log::config::LogConfig;
+use kafkalite::log::storage::{Storage, replace_file};
 use kafkalite::node::{Claimed, Loaded, Node, NodeOptions, TopicPlan};
 use kafkalite::replica::HostedPartition;
 use kafkalite::replica::park::{Parked, Wake};
@@ -82,4 +83,49 @@ fn a_log_that_cannot_be_made_is_offline_and_the_others_are_served() {
         hosted,
         [HostedPartition::Online(_), HostedPartition::Offline]
     ));
+}
+
+fn has(storage: &MemoryStorage, path: &str) -> bool {
+    storage.files().contains_key(Path::new(path))
+}
+
+/// A process with the topic, killed once the checkpoint files name its partition; then something befalls the storage.
+fn killed(storage: &MemoryStorage) -> Uuid {
+    let claimed = claim(storage, &["/one"]);
+    let home = id_of(&claimed, 0);
+    let node = load(claimed, plan(TOPIC_ID, &[home])).node;
+    node.directories()[0].write_checkpoints().unwrap();
+    let epoch = Path::new("/one/kafkalite-broker-epoch");
+    replace_file(storage, epoch, b"7\n").unwrap();
+    home
+}
+
+/// The start was stopped before it said that the log was gone, and the next one found an empty log, and nothing missing.
+#[test]
+fn a_log_that_is_gone_is_not_made_before_the_epoch_of_its_process_is_forgotten() {
+    let storage = MemoryStorage::default();
+    let home = killed(&storage);
+    storage.remove_directory_all(Path::new("/one/t-0")).unwrap();
+    let fault = Fault::of(Operation::RemoveFile, "kafkalite-broker-epoch", Failure::Io);
+    storage.inject(fault.lasting());
+    let topics = [plan(TOPIC_ID, &[home])];
+    let refused = Node::load(claim(&storage, &["/one"]), &topics, Arc::new(Nobody));
+    assert!(refused.is_err());
+    assert!(!has(&storage, "/one/t-0/partition.metadata"));
+    storage.heal();
+    let loaded = load(claim(&storage, &["/one"]), plan(TOPIC_ID, &[home]));
+    assert_eq!(loaded.lost, [("t".to_owned(), 0)]);
+    assert!(has(&storage, "/one/t-0/partition.metadata"));
+    assert!(!has(&storage, "/one/kafkalite-broker-epoch"));
+}
+
+/// It was told as one whose records are lost.
+#[test]
+fn a_topic_that_was_made_anew_lacks_nothing_of_the_older_one() {
+    let storage = MemoryStorage::default();
+    let home = killed(&storage);
+    let newer = plan(Uuid([8; 16]), &[home]);
+    let loaded = load(claim(&storage, &["/one"]), newer);
+    assert_eq!(loaded.lost, []);
+    assert!(has(&storage, "/one/kafkalite-broker-epoch"));
 }

@@ -216,6 +216,9 @@ class Member:
             if lost:
                 forget(map(Path, self._directory_ids))
                 raise_lost(lost)
+            if core.lost:
+                # The load has forgotten it, and nothing of this epoch is lost.
+                self._remember_epoch()
         self._core = core
         self._unmade.update(name for name, _ in core.unmade)
         for topic_id, index, directory in core.moved:

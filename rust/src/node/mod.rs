@@ -117,22 +117,30 @@ impl Node {
             followers: OnceLock::new(),
             in_controlled_shutdown: AtomicBool::new(false),
         };
+        let missing = node.missing_logs(topics);
+        // One that no checkpoint names was not made before the end of the process that was told of it:
+        // nobody has heard from it of a record there.
+        let wanted = missing.iter().flat_map(|(_, wanted)| wanted);
+        let had = wanted.map(NewLog::key).filter(|key| node.has_had(key));
+        let had: Vec<LostRecords> = had.map(|key| (key.topic, key.partition)).collect();
+        if !had.is_empty() {
+            // Once they are made, no file says any more that there were others.
+            node.directories.forget_broker_epoch()?;
+            lost.extend(had);
+        }
         let mut unmade = Vec::new();
-        for (directory, wanted) in node.missing_logs(topics) {
-            // One that no checkpoint names was not made before the end of the process that was told of
-            // it: nobody has heard from it of a record there.
-            let had = wanted
-                .iter()
-                .map(NewLog::key)
-                .filter(|key| node.has_had(key));
-            lost.extend(had.map(|key| (key.topic, key.partition)));
+        for (directory, wanted) in missing {
             let failed = directory.create_each(wanted, options.now_ms);
             if let Some((key, error)) = failed.first() {
                 let count = failed.len();
                 let sentence = format!("{count} logs cannot be made, {key} the first one: {error}");
                 notes.push(sentence);
             }
-            unmade.extend(failed.into_iter().map(|(key, _)| (key.topic, key.partition)));
+            unmade.extend(
+                failed
+                    .into_iter()
+                    .map(|(key, _)| (key.topic, key.partition)),
+            );
         }
         node.publish(MetadataDelta {
             changed: topics,

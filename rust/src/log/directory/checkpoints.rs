@@ -2,6 +2,7 @@
 //! the lines of topics that are deleted.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use super::{LogDirectory, NewLog};
@@ -102,9 +103,20 @@ impl LogDirectory {
         Ok(())
     }
 
-    /// The checkpoint files name a partition that is not here.
+    /// The checkpoint files name a partition that is not here, nor was found to be an older topic's.
     pub fn has_had(&self, key: &TopicPartition) -> bool {
-        self.gone.lock().contains(key)
+        self.gone.lock().contains(key) && !self.strays.lock().contains(key)
+    }
+
+    /// After it returns, the directory has no broker epoch of a process that was killed.
+    pub(super) fn forget_broker_epoch(&self) -> Result<()> {
+        let path = self.path.join(names::BROKER_EPOCH);
+        match self.storage().remove_file(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed
+                .map_err(Error::io("unlink", &path))
+                .and_then(|()| self.sync_names()),
+        }
     }
 
     /// Takes new logs out of the checkpoint files, durably, where partitions of their names have left

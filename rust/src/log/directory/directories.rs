@@ -119,6 +119,17 @@ impl LogDirectories {
         chosen
     }
 
+    /// After it returns, the next start names no broker epoch that this process or one before has had: it names
+    /// one that all directories have. Errors: that of the first directory, if none has let go of it.
+    pub fn forget_broker_epoch(&self) -> Result<()> {
+        let forgotten = self.online.iter().map(|each| each.forget_broker_epoch());
+        let (gone, left): (Vec<_>, Vec<_>) = forgotten.partition(Result::is_ok);
+        match (gone.is_empty(), left.into_iter().next()) {
+            (true, Some(error)) => error,
+            _ => Ok(()),
+        }
+    }
+
     /// The directory of an id, if it is one of them.
     pub fn by_id(&self, id: Uuid) -> Option<&Arc<LogDirectory>> {
         self.online

@@ -63,6 +63,7 @@ impl LogDirectory {
             }
             let stray = self.set_aside(&name, &key)?;
             strays.lock().push(stray);
+            self.strays.lock().insert(key);
             Ok(())
         })?;
         if let Some(file_system) = file_system {

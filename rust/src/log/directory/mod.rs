@@ -107,6 +107,8 @@ pub struct LogDirectory {
     futures: RwLock<LogsByPartition>,
     /// Names of logs that are gone, of which the checkpoint files may still say something.
     gone: Mutex<HashSet<TopicPartition>>,
+    /// Names of partitions that were stray at the start: of older topics, whose offsets the files have.
+    strays: Mutex<HashSet<TopicPartition>>,
     /// How many logs are about to be made.
     expected: AtomicUsize,
     /// Held by whoever makes logs.
@@ -180,6 +182,7 @@ impl LogDirectory {
             logs: RwLock::default(),
             futures: RwLock::default(),
             gone: Mutex::default(),
+            strays: Mutex::default(),
             expected: AtomicUsize::new(0),
             creating: Mutex::new(()),
             flusher: Flusher::start(&thread_name(path), options.flush_threads, file_system()?)
