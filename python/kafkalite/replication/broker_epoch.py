@@ -40,9 +40,13 @@ class Previous(NamedTuple):
     """No clean stop has left it: it holds if the logs turn out to lack nothing."""
 
 
-def previous_epoch(directories: Sequence[Directory], *, is_durable: bool) -> Previous:
-    """The epoch that the last process has left in each directory; none where they differ.
-    `is_durable`: what is acknowledged is on disk."""
+def previous_epoch(directories: Sequence[Directory], *, count: int, is_durable: bool) -> Previous:
+    """The epoch that the last process has left in each directory; none where they differ, or fewer
+    can be had than the `count` that are configured. `is_durable`: what is acknowledged is on
+    disk."""
+    if len(directories) < count:
+        # As in `LogManager.readBrokerEpochFromCleanShutdownFiles`.
+        return Previous()
     clean = {epoch if was_clean else None for _, _, was_clean, epoch in directories}
     (epoch,) = clean if len(clean) == 1 else (None,)
     if epoch is not None:

@@ -45,7 +45,7 @@ def join(
         features=tuple((name, low, high) for name, (low, high) in RANGES.items()),
         rack=config["broker.rack"] or None,
         directories=tuple((str(each[0]), each[1]) for each in directories),
-        previous=previous_epoch(directories, is_durable=is_durable),
+        previous=previous_epoch(directories, count=len(config.log_dirs()), is_durable=is_durable),
     )
     if not is_durable:
         forget(each[0] for each in directories)
