@@ -58,6 +58,16 @@ def test_what_others_hold_or_the_controller_has_placed_stays() -> None:
     assert directories.request(5) is None
 
 
+def test_a_replica_whose_directory_is_gone_is_placed_anew_and_told() -> None:
+    """The id of a disk that was replaced stayed in the metadata, and the replica offline."""
+    directories = Directories(7, lambda directory: directory not in (ONE, TWO))
+    lost = {"a": state(b"x" * 16, TWO, UNASSIGNED_DIRECTORY)}
+    assert chosen(directories.placed(lost, in_turns)) == [ONE, TWO, TWO]
+    assert told_to(directories.request(5)) == [ONE, TWO]
+    assert chosen(directories.placed({"a": state(ONE, TWO, TWO)}, none_left)) == [ONE, TWO, TWO]
+    assert directories.request(5) is None
+
+
 def test_a_log_that_was_found_elsewhere_is_told() -> None:
     directories = Directories(7)
     directories.found(TOPIC, 0, TWO)

@@ -2,12 +2,12 @@
 enforces its records, and whether its logs have what its registration has vouched for. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NoReturn
 
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.features import KRAFT_VERSION
-from kafkalite.metadata.image import Image
+from kafkalite.metadata.image import UNASSIGNED_DIRECTORY, Image
 from kafkalite.metadata.reading import Replay
 
 RANGES: Final = {
@@ -73,10 +73,42 @@ def lost_logs(image: Image, node_id: int, lost: Sequence[tuple[str, int]]) -> li
     ]
 
 
+def homeless_logs(
+    image: Image,
+    node_id: int,
+    directories: Collection[bytes],
+    moved: Collection[tuple[bytes, int, bytes]],
+) -> list[tuple[str, int]]:
+    """The replicas of this broker that the metadata has in another directory than one of these, and
+    that were not found to have `moved` into one."""
+    own = {UNASSIGNED_DIRECTORY, *directories}
+    found = {(topic_id, index) for topic_id, index, _ in moved}
+    return [
+        (topic.name, each.index)
+        for topic in image.topics.values()
+        for each in topic.partitions
+        if node_id in each.replicas
+        and each.directory_of(node_id) not in own
+        and (topic.id, each.index) not in found
+    ]
+
+
+def told_homeless(logs: Sequence[tuple[str, int]], offline: Sequence[str]) -> str:
+    """The sentence about such logs; these log directories are offline."""
+    named = _named([f"{name}-{index}" for name, index in logs])
+    told = f"{len(logs)} replicas lie in log directories whose directory.id is not here: {named}"
+    if offline:
+        return f"{told}; they are offline as long as {', '.join(offline)} is, which may have them"
+    return f"{told}; they are made anew, empty, in a log directory that is here"
+
+
 def raise_lost(lost: Sequence[str]) -> NoReturn:
     """The broker must not be elected in the epoch in which it has vouched for these."""
-    named = ", ".join(lost[:NAMED_MAX]) + (" …" if len(lost) > NAMED_MAX else "")
     raise JoinError(
-        f"{named} lack records that were on disk before: the broker stops, and its next start "
-        "registers as one that has lost records"
+        f"{_named(lost)} lack records that were on disk before: the broker stops, and its next "
+        "start registers as one that has lost records"
     )
+
+
+def _named(logs: Sequence[str]) -> str:
+    return ", ".join(logs[:NAMED_MAX]) + (" …" if len(logs) > NAMED_MAX else "")

@@ -29,8 +29,15 @@ from kafkalite.metadata.image import Image, TopicImage
 from kafkalite.metadata.publisher import LEFT, EngineConfigs, Publisher, slices
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import messages
-from kafkalite.replication.admission import JoinError, judge_cluster, lost_logs, raise_lost
-from kafkalite.replication.broker_epoch import Previous, forget, remember
+from kafkalite.replication.admission import (
+    JoinError,
+    homeless_logs,
+    judge_cluster,
+    lost_logs,
+    raise_lost,
+    told_homeless,
+)
+from kafkalite.replication.broker_epoch import NO_EPOCH, Previous, forget, remember
 from kafkalite.replication.channels import WAKE_NUMBER, Channels
 from kafkalite.replication.forwarding import RemoteEngine
 from kafkalite.replication.lifecycle import (
@@ -51,7 +58,7 @@ from kafkalite.replication.proposals.alter_partition import AlterPartition
 from kafkalite.replication.proposals.directory_assignments import DirectoryAssignments
 from kafkalite.replication.repeated import Repeated
 from kafkalite.replication.unclean import told_unclean
-from kafkalite.replication.waiting import Waiting, load_beside
+from kafkalite.replication.waiting import Published, Waiting, load_beside
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
 from kafkalite.timers import Timer, Timers
@@ -114,7 +121,9 @@ class Member:
         """That of the last record of which everything is in force."""
         self.cluster = Cluster(identity.node_id, self)
         self.engine = RemoteEngine(self)
-        self._assignments = DirectoryAssignments(self, self.channels, self.timers, self.now_ms)
+        self._assignments = DirectoryAssignments(
+            self, self.channels, self.timers, self.now_ms, self._is_gone
+        )
         self._directory_ids = dict(identity.directories)
         self._previous = identity.previous
         self._is_durable = is_durable
@@ -133,8 +142,7 @@ class Member:
         self._is_publishing = False
         self._unmade: set[str] = set()
         """Topics that lack logs here, which could not be made."""
-        self._published: list[tuple[Callable[[], bool], Future[None]]] = []
-        """Who waits for the image to have come so far."""
+        self._published = Published()
         self._beat_timer: Timer | None = None
         self._is_beating = False
         self._silence = Silence(self.now_ms())
@@ -211,14 +219,18 @@ class Member:
     def serve(self, core: _native.BrokerCore, listener_names: Sequence[str]) -> None:
         """From now on changes are published to `core`, which has loaded the topics. Raises
         JoinError where their logs lack what the registration has vouched for."""
-        if self._previous.is_of_kill:
-            lost = lost_logs(self.image, self.node_id, core.lost) + core.offline_log_dirs()
-            if lost:
+        own, offline = self._directory_ids.values(), core.offline_log_dirs()
+        homeless = homeless_logs(self.image, self.node_id, own, core.moved)
+        if self._previous.epoch != NO_EPOCH:
+            lost = lost_logs(self.image, self.node_id, [*core.lost, *homeless])
+            if lost or (self._previous.is_of_kill and offline):
                 forget(map(Path, self._directory_ids))
-                raise_lost(lost)
+                raise_lost([*lost, *offline])
             if core.lost:
                 # The load has forgotten it, and nothing of this epoch is lost.
                 self._remember_epoch()
+        if homeless:
+            self._log.warning(told_homeless(homeless, offline))
         self._core = core
         self._unmade.update(name for name, _ in core.unmade)
         for topic_id, index, directory in core.moved:
@@ -440,6 +452,10 @@ class Member:
         paths = [] if self._core is None else self._core.offline_log_dirs()
         return [self._directory_ids[each] for each in paths if each in self._directory_ids]
 
+    def _is_gone(self, directory: bytes) -> bool:
+        is_known = directory in self._directory_ids.values()
+        return not is_known and self._core is not None and not self._core.offline_log_dirs()
+
     def _fail(self, error: KafkaliteError) -> None:
         self._failure = error
         self._has_left.set()
@@ -517,7 +533,7 @@ class Member:
             while self._is_behind:
                 await self._put_in_force(context, self._take_delta())
                 self._applied_offset = self.image.last_offset
-                self._wake_waiting()
+                self._published.wake()
         except KafkaliteError as error:
             self._fail(error)
         finally:
@@ -576,18 +592,7 @@ class Member:
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Returns once `is_so()` after a change of the metadata has come into force."""
-        if not is_so():
-            waiting = Future[None]()
-            self._published.append((is_so, waiting))
-            await waiting
-
-    def _wake_waiting(self) -> None:
-        waiting, self._published = self._published, []
-        for is_so, future in waiting:
-            if is_so():
-                future.set(None)
-            else:
-                self._published.append((is_so, future))
+        await self._published.until(is_so)
 
 
 LEAVE_NUMBER: Final = 2**64 - 2

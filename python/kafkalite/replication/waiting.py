@@ -1,5 +1,5 @@
 """Tells what a broker waits for that joins its cluster, and ends the wait for controllers; has its
-logs loaded meanwhile."""
+logs loaded meanwhile, and later keeps those who wait for a change of the metadata."""
 
 import threading
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import TypeVar
 from kafkalite.errors import KafkaliteError
 from kafkalite.replication.lifecycle import NOT_REGISTERED, Lifecycle
 from kafkalite.replication.observer import Observer
+from kafkalite.tasks import Future
 
 T = TypeVar("T")
 
@@ -51,6 +52,29 @@ class Waiting:
             self._known_ms = now_ms
         elif now_ms - self._known_ms >= lifecycle.registration_ms:
             raise lifecycle.overdue(self.sentence())
+
+
+class Published:
+    """Who waits for the metadata that is in force to have come so far."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Callable[[], bool], Future[None]]] = []
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Returns once `is_so()` at a call of `wake`, or by now."""
+        if not is_so():
+            waiting = Future[None]()
+            self._waiting.append((is_so, waiting))
+            await waiting
+
+    def wake(self) -> None:
+        """Something has come into force."""
+        waiting, self._waiting = self._waiting, []
+        for is_so, future in waiting:
+            if is_so():
+                future.set(None)
+            else:
+                self._waiting.append((is_so, future))
 
 
 def load_beside(

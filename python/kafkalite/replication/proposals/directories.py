@@ -2,7 +2,9 @@
 
 A broker with one directory is given that one. One with several is given UNASSIGNED_DIRECTORY for
 each new replica: it chooses, and tells the controller by AssignReplicasToDirs (73), again and again
-until the metadata says so, too. Pure. Kafka: `AssignmentsManager`, `ReplicaManager`.
+until the metadata says so, too. It chooses also where a replica's directory is gone: its disk was
+replaced. Pure. Kafka: `AssignmentsManager`, `ReplicaManager`, `Partition`
+(`createLogInAssignedDirectoryId`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +28,13 @@ Replica = tuple[bytes, int]
 class Directories:
     """Where replicas lie of which the metadata does not say so yet."""
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(
+        self, node_id: int, is_gone: Callable[[bytes], bool] = lambda _directory: False
+    ) -> None:
+        """`is_gone(directory)`: that id is none of this broker's, and no directory of its is
+        offline that may have it."""
         self._node_id = node_id
+        self._is_gone = is_gone
         self._chosen: dict[Replica, bytes] = {}
         self._moving: dict[Replica, bytes] = {}
         """Where replicas are about to lie, or stay after all, until the metadata says so: their
@@ -37,8 +44,10 @@ class Directories:
 
     def is_unassigned(self, partition: PartitionImage) -> bool:
         """Says that this broker is to choose the directory of its replica."""
-        mine = self._node_id in partition.replicas
-        return mine and partition.directory_of(self._node_id) == UNASSIGNED_DIRECTORY
+        if self._node_id not in partition.replicas:
+            return False
+        told = partition.directory_of(self._node_id)
+        return told == UNASSIGNED_DIRECTORY or self._is_gone(told)
 
     def found(self, topic_id: bytes, index: int, directory: bytes) -> None:
         """A log lies in another directory than the metadata says."""

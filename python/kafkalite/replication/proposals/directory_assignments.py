@@ -21,9 +21,15 @@ class DirectoryAssignments:
     """Used by the control thread only."""
 
     def __init__(
-        self, membership: Membership, channels: Channels, timers: Timers, now_ms: Callable[[], int]
+        self,
+        membership: Membership,
+        channels: Channels,
+        timers: Timers,
+        now_ms: Callable[[], int],
+        is_gone: Callable[[bytes], bool],
     ) -> None:
-        self.directories = Directories(membership.node_id)
+        """`is_gone`: as of `Directories`."""
+        self.directories = Directories(membership.node_id, is_gone)
         self._membership = membership
         self._channels = channels
         self._timers = timers
