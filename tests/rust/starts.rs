@@ -129,3 +129,51 @@ fn a_topic_that_was_made_anew_lacks_nothing_of_the_older_one() {
     assert_eq!(loaded.lost, []);
     assert!(has(&storage, "/one/kafkalite-broker-epoch"));
 }
+
+/// Given back in another directory while its own was away, it lay in both when that came back, and no start went on.
+#[test]
+fn of_two_logs_of_a_partition_the_one_that_the_metadata_names_is_served() {
+    for number in [0, 1] {
+        let storage = MemoryStorage::default();
+        let claimed = claim(&storage, &["/one", "/two"]);
+        let ids = [0, 1].map(|number| id_of(&claimed, number));
+        drop(load(claimed, plan(TOPIC_ID, &[ids[0]])));
+        let only_two = load(claim(&storage, &["/two"]), plan(TOPIC_ID, &[ids[1]]));
+        drop(only_two);
+        let loaded = load(
+            claim(&storage, &["/one", "/two"]),
+            plan(TOPIC_ID, &[ids[number]]),
+        );
+        let image = loaded.node.image();
+        let replica = image.topic("t").unwrap().replica(0).unwrap();
+        let home = replica.directory().identity().directory_id;
+        assert_eq!(home, Some(ids[number]));
+        let (kept, left) = [("/one/t-0", "/two/t-0"), ("/two/t-0", "/one/t-0")][number];
+        let has = |path: &str, ends: &str| {
+            let mut files = storage.files().into_keys();
+            files.any(|each| {
+                let name = each.parent().unwrap().to_string_lossy().into_owned();
+                name.starts_with(path) && name.ends_with(ends)
+            })
+        };
+        assert!(has(kept, "t-0") && !has(left, "t-0") && has(left, "-stray"));
+        assert!(loaded.notes.iter().any(|note| note.contains(left)));
+    }
+}
+
+#[test]
+fn of_two_logs_of_a_partition_none_is_taken_where_the_metadata_names_neither() {
+    let storage = MemoryStorage::default();
+    let claimed = claim(&storage, &["/one", "/two"]);
+    let ids = [0, 1].map(|number| id_of(&claimed, number));
+    drop(load(claimed, plan(TOPIC_ID, &[ids[0]])));
+    drop(load(claim(&storage, &["/two"]), plan(TOPIC_ID, &[ids[1]])));
+    let topics = [plan(TOPIC_ID, &[Uuid([9; 16])])];
+    let refused = Node::load(
+        claim(&storage, &["/one", "/two"]),
+        &topics,
+        Arc::new(Nobody),
+    );
+    let sentence = refused.err().unwrap().to_string();
+    assert!(sentence.contains("remove the directory t-0"), "{sentence}");
+}

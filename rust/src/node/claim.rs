@@ -209,7 +209,11 @@ impl Claimed {
         }
         let stop = &self.progress.stop;
         let options = directory_options(&self.options, self.jitter_seed, rules, stop);
-        let loaded = self.directories.load(&options);
+        let home_of = |name: &str, index: i32| {
+            let (_, registration) = registration(name, index)?;
+            registration.directory_of(node_id)
+        };
+        let loaded = self.directories.load(&options, home_of);
         if self.progress.stop.load(Ordering::Relaxed) {
             return Err(Error::LoadStopped);
         }
@@ -217,7 +221,7 @@ impl Claimed {
         let mut notes = notes.into_inner();
         notes.extend(strays.iter().map(|path| {
             format!(
-                "{} belongs to no topic of the metadata: it is stray, and left alone",
+                "{} belongs to no replica of the metadata: it is stray, and left alone",
                 path.display()
             )
         }));

@@ -571,7 +571,9 @@ fn one_of_several_directories_fails_and_the_others_serve() {
                 id += 1;
                 Uuid([id; 16])
             })?;
-        claimed.load(&options(&config_of)).map(|_| claimed)
+        claimed
+            .load(&options(&config_of), |_, _| None)
+            .map(|_| claimed)
     };
     let directories = open().unwrap();
     let logs: Vec<_> = (0..3)

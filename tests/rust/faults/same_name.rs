@@ -184,7 +184,7 @@ fn a_log_whose_directory_cannot_be_renamed_is_nobodys_and_its_log_directory_is_o
             Uuid([id; 16])
         })
         .unwrap();
-        let strays = directories.load(&options).unwrap();
+        let strays = directories.load(&options, |_, _| None).unwrap();
         (directories, strays)
     };
     let (directories, _) = claim(OLD);

@@ -46,28 +46,30 @@ impl LogDirectories {
         }
     }
 
-    /// Loads what was claimed; once. A directory that fails is `refused` from then on. Returns the
+    /// Loads what was claimed; once. A directory that fails is `refused` from then on. Of a partition
+    /// that two hold, that in the directory of `home_of` is the replica, and the other one stray. Returns the
     /// directories that are stray now. Errors: the first refusal if none is left; `LogDirRefused` if
-    /// two hold the same partition.
-    pub fn load(&mut self, options: &DirectoryOptions<'_>) -> Result<Vec<PathBuf>> {
+    /// two hold the same partition, and neither is the one of that id.
+    pub fn load(
+        &mut self,
+        options: &DirectoryOptions<'_>,
+        home_of: impl Fn(&str, i32) -> Option<Uuid>,
+    ) -> Result<Vec<PathBuf>> {
         let mut strays = Vec::new();
-        let mut homes: BTreeMap<(String, i32), PathBuf> = BTreeMap::new();
+        let mut homes: BTreeMap<(String, i32), Arc<LogDirectory>> = BTreeMap::new();
         for directory in std::mem::take(&mut self.online) {
             match directory.load(options) {
                 Ok(names) => {
                     strays.extend(names.iter().map(|name| directory.path().join(name)));
                     for log in directory.logs() {
                         let key = (log.topic().to_owned(), log.partition());
-                        if let Some(other) = homes.insert(key, directory.path().to_path_buf()) {
-                            return Err(Error::LogDirRefused {
-                                path: directory.path().to_path_buf(),
-                                reason: format!(
-                                    "{}-{} is in {} too",
-                                    log.topic(),
-                                    log.partition(),
-                                    other.display()
-                                ),
-                            });
+                        let home = home_of(&key.0, key.1);
+                        if let Some(other) = homes.get(&key) {
+                            let (kept, left) = one_of(other, &directory, &log, home)?;
+                            strays.push(left.set_log_aside(&log)?);
+                            homes.insert(key, kept.clone());
+                        } else {
+                            homes.insert(key, directory.clone());
                         }
                     }
                     self.online.push(directory);
@@ -148,4 +150,30 @@ impl LogDirectories {
         });
         failed.collect()
     }
+}
+
+/// Of two directories that hold a log, that of the id `home` and the other one. Errors: `LogDirRefused` if
+/// neither has it.
+fn one_of<'d>(
+    one: &'d Arc<LogDirectory>,
+    two: &'d Arc<LogDirectory>,
+    log: &Log,
+    home: Option<Uuid>,
+) -> Result<(&'d Arc<LogDirectory>, &'d Arc<LogDirectory>)> {
+    let is_home = |each: &LogDirectory| home.is_some() && each.identity().directory_id == home;
+    if is_home(one) {
+        return Ok((one, two));
+    }
+    if is_home(two) {
+        return Ok((two, one));
+    }
+    let name = format!("{}-{}", log.topic(), log.partition());
+    Err(Error::LogDirRefused {
+        path: two.path().to_path_buf(),
+        reason: format!(
+            "{name} is in {} too, and the metadata says of neither that it is the replica: remove the directory {name} \
+             of the one that has failed lately, or has the older records",
+            one.path().display()
+        ),
+    })
 }

@@ -8,6 +8,7 @@
 //! A log of few is synced by itself, file by file, and so is each one where the file system does not tell
 //! of writes that have failed.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,6 +20,7 @@ use super::{DirectoryOptions, LogDirectory, in_parallel};
 use crate::error::{Error, Result};
 use crate::log::deadline::Deadline;
 use crate::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
+use crate::log::log::Log;
 use crate::log::names;
 use crate::log::partition_metadata;
 use crate::log::recover::{LogParameters, load_of_topic};
@@ -114,6 +116,18 @@ impl LogDirectory {
             .map_err(Error::io("rename", &from))?;
         self.sync_names()?;
         Ok(to)
+    }
+
+    /// Takes a log out that another directory has, too, and sets its directory aside. Returns the new path.
+    pub(super) fn set_log_aside(&self, other: &Log) -> Result<PathBuf> {
+        let (topic, partition) = (other.topic().to_owned(), other.partition());
+        self.logs
+            .write()
+            .remove(&(Arc::from(topic.as_str()), partition));
+        let key = TopicPartition { topic, partition };
+        let name = self.set_aside(&key.to_string(), &key)?;
+        self.strays.lock().insert(key);
+        Ok(self.path.join(name))
     }
 
     fn load_one(
