@@ -142,6 +142,22 @@ def test_a_stale_epoch_ends_the_broker() -> None:
         )
 
 
+def test_a_broker_that_was_unregistered_says_so() -> None:
+    """It spoke of another process that nobody had started."""
+    lifecycle, controller = new_lifecycle(), Controller()
+    controller.is_caught_up = True
+    step(lifecycle, controller)
+    step(lifecycle, controller)
+    stale = messages.BrokerHeartbeatResponse(error_code=codes.STALE_BROKER_EPOCH)
+    # The metadata that says why comes a moment later.
+    mine = registered(7, "here")._replace(epoch=lifecycle.epoch)
+    assert lifecycle.on_answer(stale, 0, {7: mine}) == 250
+    with pytest.raises(LifecycleError, match="broker 7 is not registered any more"):
+        lifecycle.on_answer(stale, 0, {8: registered(8, "there")})
+    with pytest.raises(LifecycleError, match="another process"):
+        lifecycle.on_answer(stale, 0, {7: mine._replace(epoch=lifecycle.epoch + 1)})
+
+
 def test_a_pause_that_had_it_fenced_does_not_register_it_again() -> None:
     lifecycle, controller = new_lifecycle(), Controller()
     controller.is_caught_up = True

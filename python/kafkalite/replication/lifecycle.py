@@ -194,10 +194,7 @@ class Lifecycle:
         if answer._name == "BrokerRegistrationResponse":
             return self._on_registration(answer, now_ms, brokers)
         if code == codes.STALE_BROKER_EPOCH:
-            raise LifecycleError(
-                f"the controllers know a later registration of broker {self._identity.node_id} "
-                "than this one: another process with its node.id has started"
-            )
+            return self._on_stale_epoch(now_ms, brokers)
         if code:
             return self.on_failure(f"a heartbeat is refused by {error_code(code).name}", now_ms)
         self._told_offline, self._untold_since_ms = self._asked_offline, None
@@ -211,6 +208,22 @@ class Lifecycle:
         if self.state == STOPPING and answer.should_shut_down:
             self.state = STOPPED
         return self._interval_ms()
+
+    def _on_stale_epoch(self, now_ms: int, brokers: Brokers) -> int:
+        """Kafka's broker sends its heartbeats again and again, and serves nobody."""
+        node_id = self._identity.node_id
+        known = brokers.get(node_id)
+        if known is not None and known.epoch == self.epoch:
+            return self.on_failure("its registration ended, the metadata does not say why", now_ms)
+        if known is None and self.state != STARTING:
+            raise LifecycleError(
+                f"broker {node_id} is not registered any more: it was unregistered while it ran; "
+                "it registers again when it starts"
+            )
+        raise LifecycleError(
+            f"the controllers know a later registration of broker {node_id} than this one: "
+            "another process with its node.id has started"
+        )
 
     def _interval_ms(self) -> int:
         if self.state == STARTING or (self.state == RECOVERY and self._is_ready):
