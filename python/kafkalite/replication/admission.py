@@ -55,12 +55,16 @@ def judge_cluster(replay: Replay) -> None:
             f"the cluster has {', '.join(told)}; HOST:PORT being a broker that runs: "
             f"{'; '.join(commands)}"
         )
-    unserved = {UNSERVED[kind] for kind, *_ in replay.fold.kept if kind in UNSERVED}
-    if unserved:
-        raise JoinError(
-            f"the cluster has {' and '.join(sorted(unserved))}, which this broker would not "
-            "enforce: remove them first"
-        )
+    if sentence := told_unserved(replay):
+        raise JoinError(f"{sentence}: remove them first")
+
+
+def told_unserved(replay: Replay) -> str:
+    """The sentence about records of the cluster that this broker does not enforce, if there are
+    any."""
+    kinds = {UNSERVED[kind] for kind, *_ in replay.fold.kept if kind in UNSERVED}
+    named = " and ".join(sorted(kinds))
+    return f"the cluster has {named}, which this broker would not enforce" if kinds else ""
 
 
 def lost_logs(image: Image, node_id: int, lost: Sequence[tuple[str, int]]) -> list[str]:

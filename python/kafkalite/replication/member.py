@@ -36,6 +36,7 @@ from kafkalite.replication.admission import (
     lost_logs,
     raise_lost,
     told_homeless,
+    told_unserved,
 )
 from kafkalite.replication.broker_epoch import NO_EPOCH, Previous, forget, remember
 from kafkalite.replication.channels import WAKE_NUMBER, Channels
@@ -490,8 +491,7 @@ class Member:
         return delta
 
     def _begin_publishing(self) -> None:
-        """The control thread runs: first what the logs of the start have left open; and again what
-        could not be made."""
+        """First what the logs of the start have left open; later what could not be made."""
         if self._is_publishing:
             self.timers.call_at(self.now_ms() + TURN_MS, self._begin_publishing)
         elif self._context is not None:
@@ -531,6 +531,8 @@ class Member:
         self._is_publishing = True
         try:
             while self._is_behind:
+                if told := told_unserved(self.observer.replay):
+                    self._repeated.tell(told, told, self.now_ms())
                 await self._put_in_force(context, self._take_delta())
                 self._applied_offset = self.image.last_offset
                 self._published.wake()
@@ -569,8 +571,7 @@ class Member:
             self._log.warning(LEFT.format(error))
 
     async def _show(self, topics: Sequence[TopicImage]) -> None:
-        """Has clients see topics, once the logs are made that they lack here. Partitions of those
-        that cannot be made are offline until they can."""
+        """Has clients see topics, once the logs that they lack here are made, if they can be."""
         states = self.publisher.states(self.image, topics)
         context = self._context
         preferred = (lambda *_: None) if context is None else context.replicas.take_preferred

@@ -1,0 +1,46 @@
+"""Records that a broker does not enforce, and replicas whose log directory is gone."""
+
+from pathlib import Path
+
+import pytest
+
+from kafkalite.metadata.image import UNASSIGNED_DIRECTORY, Image, PartitionImage, TopicImage
+from kafkalite.replication.admission import homeless_logs, told_homeless
+from oracle.broker import KafkaBroker
+from oracle.tools import KafkaTools
+from replication.nodes import Node, wait_until
+
+CONFIGS = "kafka.admin.ConfigCommand"
+ID, OWN, OTHER = b"t" * 16, b"1" * 16, b"x" * 16
+
+
+def image_of(*directories: bytes) -> Image:
+    partitions = tuple(
+        PartitionImage(index, 7, 0, 0, (7,), (7,), directories=(directory,))
+        for index, directory in enumerate(directories)
+    )
+    return Image(topics={"t": TopicImage("t", ID, partitions)})
+
+
+def test_replicas_whose_directory_is_not_here_are_named() -> None:
+    """Nothing said why they were offline."""
+    image = image_of(OWN, OTHER, UNASSIGNED_DIRECTORY, OTHER)
+    homeless = homeless_logs(image, 7, [OWN], [(ID, 3, OWN)])
+    assert homeless == [("t", 1)]
+    assert homeless_logs(image, 8, [OWN], []) == []
+    assert "made anew, empty" in told_homeless(homeless, [])
+    assert "t-1; they are offline as long as /two is" in told_homeless(homeless, ["/two"])
+
+
+@pytest.mark.oracle
+def test_a_quota_that_comes_while_the_broker_runs_is_told(
+    kafka_tools: KafkaTools, kafka_controller: KafkaBroker, tmp_path: Path
+) -> None:
+    """Only a start looked at them."""
+    at = ["--bootstrap-controller", kafka_controller.bootstrap_servers]
+    entity = ["--entity-type", "clients", "--entity-name", "c", "--alter"]
+    with Node(9, tmp_path / "node", kafka_controller) as node:
+        quota = ["--add-config", "consumer_byte_rate=1000"]
+        done = kafka_tools.run_tool(CONFIGS, [*at, *entity, *quota])
+        assert done.exit == 0, done
+        wait_until(lambda: "the cluster has client quotas, which this broker" in node.told())
