@@ -115,8 +115,13 @@ class Node:
             **configs,
         }
         self._file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        cluster_id = cluster_id_of(controller)
-        done = self._run("format", f"--cluster-id={cluster_id}", "--config", str(self._file))
+        self._cluster_id = cluster_id_of(controller)
+        self.format()
+
+    def format(self, *options: str) -> None:
+        """Formats its log directories (`kafkalite format`)."""
+        words = (f"--cluster-id={self._cluster_id}", "--config", str(self._file))
+        done = self._run("format", *words, *options)
         assert done.returncode == 0, done.stdout + done.stderr
 
     @classmethod

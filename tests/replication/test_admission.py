@@ -8,7 +8,7 @@ from kafkalite.metadata.image import UNASSIGNED_DIRECTORY, Image, PartitionImage
 from kafkalite.replication.admission import homeless_logs, told_homeless
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
-from replication.nodes import Node, wait_until
+from replication.nodes import Node, new_kafka, wait_until
 
 CONFIGS = "kafka.admin.ConfigCommand"
 ID, OWN, OTHER = b"t" * 16, b"1" * 16, b"x" * 16
@@ -37,9 +37,10 @@ def test_a_quota_that_comes_while_the_broker_runs_is_told(
     kafka_tools: KafkaTools, kafka_controller: KafkaBroker, tmp_path: Path
 ) -> None:
     """Only a start looked at them."""
-    at = ["--bootstrap-controller", kafka_controller.bootstrap_servers]
-    entity = ["--entity-type", "clients", "--entity-name", "c", "--alter"]
-    with Node(9, tmp_path / "node", kafka_controller) as node:
+    kafka = new_kafka(kafka_tools, tmp_path / "kafka", kafka_controller, 8)
+    with kafka, Node(9, tmp_path / "node", kafka_controller) as node:
+        at = ["--bootstrap-server", kafka.bootstrap_servers]
+        entity = ["--entity-type", "clients", "--entity-name", "c", "--alter"]
         quota = ["--add-config", "consumer_byte_rate=1000"]
         done = kafka_tools.run_tool(CONFIGS, [*at, *entity, *quota])
         assert done.exit == 0, done

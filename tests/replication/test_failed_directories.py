@@ -1,9 +1,11 @@
 """A log directory of a broker in a cluster fails, is full or is replaced: the broker serves what
 lies in the others, as Apache Kafka's does."""
 
+import shutil
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from api.batches import batch
@@ -11,12 +13,15 @@ from api.log_dirs import alter, places, wait_for
 from api.raw import Connection
 from cluster.brokers import Kind
 from faults.nemesis import lose_unflushed
+from kafkalite.metadata import reading
 from kafkalite.protocol import codes
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from replication.nodes import Node
 from replication.records import produce
 from replication.test_failed_moves import KINDS, Broker, has_failed, running
+from replication.test_join import directory_id
+from replication.test_join import produce as produce_to
 
 pytestmark = pytest.mark.oracle
 
@@ -89,3 +94,48 @@ def test_a_log_that_has_no_room_is_made_once_there_is(
             produce(broker.address, "roomless", [b"kept"])
             assert connection.list_offsets("roomless", -1).offset == 1
             assert connection.list_offsets("roomy", -1).offset == 2
+
+
+def directories_told(controller: KafkaBroker, topic: str) -> set[bytes]:
+    """Where the metadata has its replicas, as the controller has it on its disk."""
+    partitions = reading.read(controller.log_dirs[0]).image.topics[topic].partitions
+    return {each for partition in partitions for each in partition.directories}
+
+
+def test_replicas_of_a_disk_that_was_replaced_are_made_anew_and_told(
+    kafka_controller: KafkaBroker, tmp_path: Path
+) -> None:
+    """They were offline for ever, and nothing said why."""
+    paths = [tmp_path / "one", tmp_path / "two"]
+    configs = {"log.dirs": ",".join(map(str, paths))}
+    with Node(63, tmp_path / "node", kafka_controller, **configs) as node:
+        kept, replaced = paths
+        admin = AdminClient({"bootstrap.servers": node.address})
+        (made,) = admin.create_topics(
+            [NewTopic("spread", 2, replica_assignment=[[63]] * 2)]
+        ).values()
+        made.result(60)
+        produce(node.address, "spread", [b"before"] * 2, partitions=2)
+        (lost,) = (int(each.name[-1]) for each in replaced.glob("spread-*"))
+        wait_for(lambda: len(directories_told(kafka_controller, "spread")) == 2)
+        old = directories_told(kafka_controller, "spread")
+        node.kill()
+        # While it may come back, nothing is made in its place.
+        (replaced / "no-partition-at-all").mkdir()
+        node.start()
+        assert f"spread-{lost}; they are offline as long as {replaced} is" in node.told()
+        node.kill()
+        shutil.rmtree(replaced)
+        node.format("--ignore-formatted")
+        node.start()
+        assert f"not here: spread-{lost}; they are made anew, empty" in node.told()
+        wait_for(lambda: directories_told(kafka_controller, "spread") != old)
+        assert directory_id(kept) in directories_told(kafka_controller, "spread")
+        assert produce_to(node, "spread", 1 - lost, ["after"]) == [1]
+        # It was the only replica: the controller elects nobody by itself.
+        place = TopicPartition("spread", lost)
+        admin.elect_leaders(ElectionType.UNCLEAN, [place]).result(60)
+        assert produce_to(node, "spread", lost, ["after"]) == [0]
+        known = reading.read(kafka_controller.log_dirs[0]).image.topics["spread"].partitions[lost]
+        # It has not vouched for what is gone.
+        assert known.recovery_state == 1
