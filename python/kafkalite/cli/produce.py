@@ -220,8 +220,14 @@ def _producer(options: argparse.Namespace) -> DrivenProducer:
         linger_ms=options.linger,
         batch_bytes=options.batch_size,
         delivery_timeout_ms=options.timeout,
+        on_create=_tell_of_creation,
         **settings,
     )
+
+
+def _tell_of_creation(sentence: str) -> None:
+    """A name that is misspelt is a new topic, by a broker that makes what is not there."""
+    sys.stderr.write(f"kafkalite: {sentence}\n")
 
 
 def _tell(producer: DrivenProducer, options: argparse.Namespace, started: float) -> None:

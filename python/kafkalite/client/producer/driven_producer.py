@@ -2,6 +2,7 @@
 own beside its sockets, for what makes whole batches (`arrow/writer.py`), and for transactions."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from kafkalite.client.arguments import whole, wrong_type
@@ -30,9 +31,11 @@ class DrivenProducer(Producer):
         bootstrap_servers: Servers | Cluster,
         *,
         transaction: Transaction | None = None,
+        on_create: Callable[[str], None] | None = None,
         **settings: Any,
     ) -> None:
-        """`settings` are those of `Producer`. What is sent becomes part of `transaction`, which was
+        """`settings` are those of `Producer`; `on_create` gets the sentence about a topic that is
+        not there, which a broker may make. What is sent becomes part of `transaction`, which was
         begun and is the caller's to end; after an error it can only be aborted. Raises as
         `Producer` does."""
         if transaction is not None and not isinstance(transaction, Transaction):
@@ -40,6 +43,7 @@ class DrivenProducer(Producer):
         if transaction is not None and not settings.get("idempotent"):
             raise InvalidArgumentError("transactions need an idempotent producer")
         self._transaction = transaction
+        self._on_create = on_create
         super().__init__(bootstrap_servers, **settings)
 
     @alone

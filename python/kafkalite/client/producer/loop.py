@@ -42,6 +42,8 @@ class ProducerLoop(ABC):
     """Does a `Producer`'s work of each batch, for its callers and for its thread."""
 
     _has_thread = True
+    _on_create: Callable[[str], None] | None = None
+    """Gets the sentence about a topic that is not there, in place of the log."""
     _transaction: Transaction | None = None
     """All that is sent becomes part of it; after an error it can only be aborted."""
 
@@ -79,7 +81,7 @@ class ProducerLoop(ABC):
         self._close_timeout_ms: int | None = None
         self._troubles = Troubles() if self._has_thread else Untold()
         self._deliveries = Deliveries(self._troubles)
-        self._leaders = Leaders(self.cluster, on_create=self._troubles.warn)
+        self._leaders = Leaders(self.cluster, on_create=self._on_create or self._troubles.warn)
         self._accumulator = RecordAccumulator(
             self._send_options.codec,
             level=self._send_options.level,
