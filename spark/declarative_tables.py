@@ -203,7 +203,9 @@ def expected(made: list[Order]) -> Found:
 def command_line() -> argparse.ArgumentParser:
     """The flags."""
     parser = argparse.ArgumentParser(description="Tables kept current by spark-pipelines.")
-    parser.add_argument("--orders", type=int, default=200_000, metavar="N", help="(200000)")
+    parser.add_argument(
+        "--orders", type=int, default=200_000, metavar="N", help="orders to send (200000)"
+    )
     return parser
 
 

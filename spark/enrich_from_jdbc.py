@@ -192,8 +192,12 @@ def _in_order(rows: list[Total]) -> list[Total]:
 def command_line() -> argparse.ArgumentParser:
     """The flags."""
     parser = argparse.ArgumentParser(description="Payments joined with a JDBC table.")
-    parser.add_argument("--payments", type=int, default=200_000, metavar="N", help="(200000)")
-    parser.add_argument("--customers", type=int, default=2_000, metavar="N", help="(2000)")
+    parser.add_argument(
+        "--payments", type=int, default=200_000, metavar="N", help="payments to send (200000)"
+    )
+    parser.add_argument(
+        "--customers", type=int, default=2_000, metavar="N", help="customers (2000)"
+    )
     return parser
 
 

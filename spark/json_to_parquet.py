@@ -173,7 +173,9 @@ def look(spark: "SparkSession", out: Path, orders: Orders, batches: tuple[int, i
 def command_line() -> argparse.ArgumentParser:
     """The flags."""
     parser = argparse.ArgumentParser(description="A topic of JSON to Parquet, exactly once.")
-    parser.add_argument("--orders", type=int, default=400_000, metavar="N", help="(400000)")
+    parser.add_argument(
+        "--orders", type=int, default=400_000, metavar="N", help="orders to send (400000)"
+    )
     parser.add_argument(
         "--out", type=Path, metavar="DIRECTORY", help="kept; a temporary one without it"
     )

@@ -90,7 +90,6 @@ def run(
     spark: "SparkSession", broker: "Broker", folder: Path, options: argparse.Namespace
 ) -> list[tuple[Any, ...]]:
     """Sends, keeps the table, compares. Returns its rows."""
-    pipeline.need("psycopg", "'psycopg[binary]'")
     made = make(options.orders, options.seed)
     for topic in (CUSTOMERS, ORDERS):
         pipeline.create_topic(broker, topic, PARTITIONS, cleanup_policy="compact")
@@ -174,9 +173,11 @@ def join(made: Iterable[Change]) -> list[tuple[Any, ...]]:
 def command_line() -> argparse.ArgumentParser:
     """The flags."""
     parser = argparse.ArgumentParser(description="Two topics to one table of PostgreSQL.")
-    parser.add_argument("--orders", type=int, default=50_000, metavar="N", help="(50000)")
+    parser.add_argument(
+        "--orders", type=int, default=50_000, metavar="N", help="orders to send (50000)"
+    )
     return parser
 
 
 if __name__ == "__main__":
-    pipeline.main("orders to PostgreSQL", command_line(), run)
+    pipeline.main("orders to PostgreSQL", command_line(), run, need_more=postgres.need_postgres)

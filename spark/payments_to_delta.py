@@ -81,7 +81,9 @@ def check_table(spark: "SparkSession", table: Path, made: list[payments.Payment]
 def command_line() -> argparse.ArgumentParser:
     """The flags."""
     parser = argparse.ArgumentParser(description="A topic to a Delta table, exactly once.")
-    parser.add_argument("--payments", type=int, default=200_000, metavar="N", help="(200000)")
+    parser.add_argument(
+        "--payments", type=int, default=200_000, metavar="N", help="payments to send (200000)"
+    )
     return parser
 
 

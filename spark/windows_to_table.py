@@ -118,7 +118,9 @@ def read_table(servers: str) -> list[tuple[int, int]]:
 def command_line() -> argparse.ArgumentParser:
     """The flags."""
     parser = argparse.ArgumentParser(description="Windowed counts as a compacted topic.")
-    parser.add_argument("--events", type=int, default=300_000, metavar="N", help="(300000)")
+    parser.add_argument(
+        "--events", type=int, default=300_000, metavar="N", help="readings to send (300000)"
+    )
     return parser
 
 
