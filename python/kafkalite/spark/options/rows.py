@@ -110,8 +110,7 @@ OPTIONS: tuple[Option, ...] = (
         "group",
         "",
         STREAM,
-        "The consumer group whose offsets say how far the query is, for tools that show lag. See "
-        "below.",
+        "The consumer group whose offsets say how far the query is, for tools that show lag.",
     ),
     Option(
         "transactional",
@@ -220,7 +219,7 @@ OPTIONS: tuple[Option, ...] = (
         "auto, jvm, python",
         "auto",
         READ,
-        "Who reads: the columnar reader in the JVM, if its jar is there, or this one.",
+        "Who reads: the columnar reader in the JVM, if its jar is there, or Spark's Python workers.",
     ),
 )
 
