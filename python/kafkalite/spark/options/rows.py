@@ -219,7 +219,7 @@ OPTIONS: tuple[Option, ...] = (
         "auto, jvm, python",
         "auto",
         READ,
-        "Who reads: the columnar reader in the JVM, if its jar is there, or Spark's Python workers.",
+        "Who reads: the columnar reader in the JVM, or, without its jar, Spark's Python workers.",
     ),
 )
 
