@@ -13,10 +13,11 @@ from kafkalite._native import read_batches
 from kafkalite.client import Cluster
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.client.producer.transactions import (
+    Fate,
     OpenTransaction,
     Transaction,
     end,
-    is_open,
+    fates,
     open_ids,
 )
 from kafkalite.errors import BrokerError, KafkaliteError, RequestTimedOutError
@@ -247,15 +248,18 @@ def test_a_fenced_producer_is_told_that_its_transaction_is_over() -> None:
 @pytest.mark.parametrize(
     ("state", "producer_id", "epoch", "expected"),
     [
-        ("Ongoing", 7, 3, True),
-        ("Ongoing", 7, 4, False),
-        ("Ongoing", 8, 3, False),
-        ("CompleteAbort", 7, 3, False),
-        ("PrepareEpochFence", 7, 3, False),
+        ("Ongoing", 7, 3, Fate.OPEN),
+        ("Ongoing", 7, 4, Fate.ABORTED),
+        ("Ongoing", 8, 3, Fate.ABORTED),
+        ("PrepareCommit", 7, 3, Fate.COMMITTED),
+        ("CompleteCommit", 7, 3, Fate.COMMITTED),
+        ("CompleteCommit", 7, 4, Fate.ABORTED),
+        ("CompleteAbort", 7, 3, Fate.ABORTED),
+        ("PrepareEpochFence", 7, 3, Fate.ABORTED),
     ],
 )
 def test_only_a_transaction_of_the_same_producer_that_goes_on_is_open(
-    state: str, producer_id: int, epoch: int, expected: bool
+    state: str, producer_id: int, epoch: int, expected: Fate
 ) -> None:
     broker, coordinator = broker_with()
     kind = messages.DescribeTransactionsResponse
@@ -273,7 +277,7 @@ def test_only_a_transaction_of_the_same_producer_that_goes_on_is_open(
 
     broker._handler = handler
     with broker, Cluster(broker.servers) as cluster:
-        assert is_open(cluster, OPEN) is expected
+        assert fates(cluster, [OPEN]) == [expected]
 
 
 def test_open_transactions_are_found_by_their_prefix() -> None:
