@@ -117,3 +117,28 @@ def test_nothing_is_told_of_a_directory_that_failed(
             LEADER_NOT_AVAILABLE,
             [1],
         )
+
+
+def test_a_write_that_is_refused_takes_the_directory_offline(
+    start: Start, slow: Mount, tmp_path: Path
+) -> None:
+    """Its partitions kept a leader that could not write: no fsync had failed."""
+    logs = slow.path / "logs"
+    with (
+        start([tmp_path / "quick", logs], tmp_path / "kafka") as servers,
+        Connection(servers) as connection,
+    ):
+        (topic,) = topics_in(connection, logs, 1)
+        assert connection.produce(topic, batch([b"x"])).error_code == 0
+        lose_unflushed(slow)
+        storage_error = codes.KAFKA_STORAGE_ERROR
+        # Kafka's says of the first one that it has met what it did not expect.
+        refused = connection.produce(topic, batch([b"y"])).error_code
+        assert refused in (storage_error, codes.UNKNOWN_SERVER_ERROR)
+        wait_until(lambda: partition_of(connection, topic).leader_id == NO_LEADER)
+        directories = connection.ask("DescribeLogDirs", 4, messages.DescribeLogDirsRequest())
+        failed = {each.log_dir: each.error_code for each in directories.results}
+        assert failed == {str(tmp_path / "quick"): 0, str(logs): storage_error}
+        for number in range(16, 20):
+            # The directory with the fewest logs was asked for the next one, in vain.
+            assert connection.create_topic(f"topic-{number}").error_code == 0
