@@ -116,6 +116,7 @@ def test_what_is_only_looked_at_changes_nothing(three_nodes: list[Node]) -> None
             (TOPIC, "looked-at", [("retention.ms", SET, "5")]),
             (LOGGER, "2", [("root", SET, "DEBUG")]),
         ]
+        wait_until(lambda: holds(connection, TOPIC, "looked-at", {}))
         assert change(connection, *wanted, validate_only=True) == [(0, None), (0, None)]
         assert holds(connection, TOPIC, "looked-at", {})
 
