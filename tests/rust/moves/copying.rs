@@ -108,6 +108,24 @@ fn a_power_cut_behind_a_cut_leaves_a_future_replica_whole() {
     assert_eq!((0..100).find(|power_cut| is_torn(*power_cut)), None);
 }
 
+/// A crash had taken the log start and the high watermark of the log back, whose future replica knew the start.
+#[test]
+fn a_future_replica_may_begin_above_what_the_log_knows_to_be_replicated() {
+    let world = World::empty();
+    world.log.set_replicated_offset(0);
+    append(&world.log, &mut batch(0, 5)).unwrap();
+    world.log.flush().unwrap();
+    let mut copying = world.begin().unwrap();
+    copy_all(&mut copying).unwrap();
+    copying.future.flush().unwrap();
+    copying.future.set_replicated_offset(i64::MAX);
+    copying.future.advance_log_start_offset(3).unwrap();
+    assert_eq!(world.log.offsets().high_watermark, 0);
+    assert!(world.finish(&mut copying).unwrap());
+    let offsets = world.log.offsets();
+    assert_eq!((offsets.log_start_offset, offsets.high_watermark), (3, 3));
+}
+
 #[test]
 fn a_log_whose_start_has_moved_is_copied_from_there() {
     let world = World::filled();

@@ -142,10 +142,12 @@ impl Log {
         future.directory.write().clone_from(aside);
         let (old, new) = (*ends, *other_ends);
         assert_eq!(old.log_end.offset, new.log_end.offset, "the same records");
-        let high_watermark = old.high_watermark.offset;
+        let log_start_offset = new.log_start_offset.max(old.log_start_offset);
+        // What was deleted was committed, which this log may not know any more since a crash.
+        let high_watermark = old.high_watermark.offset.max(log_start_offset);
         appender.producers.on_high_watermark(high_watermark);
         *ends = LogEnds {
-            log_start_offset: new.log_start_offset.max(old.log_start_offset),
+            log_start_offset,
             high_watermark: match high_watermark == new.log_end.offset {
                 true => new.log_end,
                 false => LogPosition::unresolved(high_watermark),
