@@ -495,6 +495,21 @@ fn an_empty_log_takes_the_batch_in_which_it_starts() {
     assert_eq!(one.offsets(0), (3, 10, 10));
 }
 
+/// Behind an unclean election all that it has is deleted at the leader, up to the middle of a batch that is another
+/// one there. It asked for that batch for ever, and refused it.
+#[test]
+fn a_log_of_which_the_leader_has_nothing_takes_the_batch_in_which_that_begins() {
+    let mut one = Following::new(1, 4);
+    one.turn(&[part(0, 1, led(0, 1, 4))]);
+    assert_eq!(one.offsets(0), (0, 1, 1));
+    let mut first = part(0, 10, [led(0, 3, 4), led(3, 7, 4)].concat());
+    first.log_start = 1;
+    one.turn(&[first]);
+    assert_eq!(one.offsets(0).1, 10);
+    assert_eq!(one.fetch().wanted[&0], (4, 10, 4, 1));
+    assert_eq!(one.offsets(0), (1, 10, 10));
+}
+
 #[test]
 fn a_partition_in_error_leaves_the_session_until_its_back_off_is_over() {
     let mut one = Following::new(2, 4);
@@ -669,7 +684,7 @@ fn nothing_is_taken_for_a_role_that_is_over() {
     assert_eq!(one.next(), None);
     assert!(before.truncate_as_follower(0, NOW_MS).is_err());
     assert!(before.start_anew(9, NOW_MS).is_err());
-    let late = before.append_as_follower(&mut led(6, 1, 4), 4, 6, NOW_MS);
+    let late = before.append_as_follower(&mut led(6, 1, 4), (4, 0), 6, NOW_MS);
     assert!(late.is_err());
     assert_eq!(one.offsets(0).1, 6);
 }

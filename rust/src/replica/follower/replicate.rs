@@ -12,8 +12,8 @@ use crate::log::compact::cleaner_checkpoint;
 use crate::replica::Partition;
 
 impl Partition {
-    /// Appends batches that the leader of `self.leader_epoch` has sent for a fetch from `fetch_offset`.
-    /// Returns the log end offset. Batches of a later epoch, and all behind them, are dropped: the log at the leader
+    /// Appends batches that the leader of `self.leader_epoch`, whose log begins at `leader_start`, has sent for a fetch
+    /// from `fetch_offset`. Returns the log end offset. Batches of a later epoch, and all behind them, are dropped: the log at the leader
     /// has changed since (KAFKA-18723). So is a last batch that is not whole. What a leader has taken fits here,
     /// whatever the size (KAFKA-9617), except that a batch does not exceed a segment.
     ///
@@ -23,16 +23,16 @@ impl Partition {
     pub fn append_as_follower(
         &self,
         records: &mut [u8],
-        leader_epoch: i32,
+        (leader_epoch, leader_start): (i32, i64),
         fetch_offset: i64,
         now_ms: i64,
     ) -> Result<i64> {
         let taken = bytes_up_to_epoch(records, leader_epoch)?;
         let records = &mut records[..taken];
-        if self.ends_within_a_batch(records, fetch_offset) {
+        let is_empty = self.is_empty_beside(leader_start);
+        if self.ends_within_a_batch(records, fetch_offset, is_empty) {
             let first_offset = base_offset(records);
-            let offsets = self.log.offsets();
-            match offsets.log_start_offset == offsets.log_end_offset {
+            match is_empty {
                 true => self.start_anew(first_offset, now_ms)?,
                 false => self.truncate_as_follower(first_offset, now_ms)?,
             }
@@ -74,14 +74,20 @@ impl Partition {
     /// to begin with that batch (`Partition.appendRecordsToFollowerOrFutureReplica`). One that is not empty has other
     /// records in place of the first ones of that batch, none of them committed, which the epochs of the leader could not
     /// tell any more; Kafka's does not follow any more then.
-    fn ends_within_a_batch(&self, records: &[u8], fetch_offset: i64) -> bool {
+    fn ends_within_a_batch(&self, records: &[u8], fetch_offset: i64, is_empty: bool) -> bool {
         let offsets = self.log.offsets();
-        let is_empty = offsets.log_start_offset == offsets.log_end_offset;
         let first = if is_empty { 0 } else { offsets.high_watermark };
         fetch_offset == offsets.log_end_offset
             && !records.is_empty()
             && (first..fetch_offset).contains(&base_offset(records))
             && last_offset(records).is_some_and(|last| last >= fetch_offset)
+    }
+
+    /// The log holds nothing, or nothing that is not deleted at the leader: after an unclean election the batch in which
+    /// that begins may be another one than that of the same offsets here, below the high watermark, too.
+    fn is_empty_beside(&self, leader_start: i64) -> bool {
+        let offsets = self.log.offsets();
+        offsets.log_end_offset <= leader_start.max(offsets.log_start_offset)
     }
 
     /// Cuts the log at `offset`, since the leader does not have what lies behind; a batch that straddles it goes whole, and

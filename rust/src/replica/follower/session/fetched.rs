@@ -135,7 +135,10 @@ impl FollowerSession {
         let done = match fetched.diverging {
             // Before anything else of the answer, whose high watermark is that of another log (KAFKA-14704).
             Some(end) => self.part(partition, end, now, tell),
-            None => append(partition, position, records, now.wall_ms),
+            None => {
+                let leader_start = fetched.log_start_offset;
+                append(partition, position, leader_start, records, now.wall_ms)
+            }
         };
         match done {
             Ok(Progress::None) if fetched.diverging.is_none() && records.is_empty() => {}
@@ -199,14 +202,15 @@ pub(super) enum Progress {
 fn append(
     partition: &Partition,
     position: Position,
+    leader_start: i64,
     records: &mut [u8],
     now_ms: i64,
 ) -> Result<Progress> {
     if records.is_empty() {
         return Ok(Progress::None);
     }
-    let (leader_epoch, fetch_offset) = (position.leader_epoch, position.fetch_offset);
-    let end = partition.append_as_follower(records, leader_epoch, fetch_offset, now_ms)?;
+    let (told, fetch_offset) = ((position.leader_epoch, leader_start), position.fetch_offset);
+    let end = partition.append_as_follower(records, told, fetch_offset, now_ms)?;
     Ok(match end.cmp(&fetch_offset) {
         Ordering::Greater => Progress::Grown,
         Ordering::Equal => Progress::None,
