@@ -3,6 +3,8 @@ whichever task has which rows when it is replayed."""
 
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow
@@ -91,6 +93,15 @@ def dies(*_: object, **__: object) -> None:
     raise DiedError
 
 
+@contextmanager
+def dying_after(ended: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A driver that dies once it has ended so many transactions."""
+    left = iter([end] * ended)
+    with monkeypatch.context() as patched, pytest.raises(DiedError):
+        patched.setattr(commit_note, "end", lambda *args, **named: next(left, dies)(*args, **named))
+        yield
+
+
 def prepared(servers: str, topic: str, name: str, tasks: int = 3) -> list[OpenTransaction]:
     """Transactions of tasks that have written a row each."""
     found = []
@@ -114,14 +125,10 @@ def test_what_a_driver_has_noted_is_committed_by_who_looks_next(
 ) -> None:
     with Cluster(servers) as cluster:
         transactions = prepared(servers, topic, name)
-        with monkeypatch.context() as patched, pytest.raises(DiedError):
-            left = iter([end] * ended)
-            patched.setattr(
-                commit_note, "end", lambda *args, **named: next(left, dies)(*args, **named)
-            )
-            CommitNote(cluster, name, TIMEOUT_MS).commit(7, topic, transactions)
-            dies()
         note = CommitNote(cluster, name, TIMEOUT_MS)
+        with dying_after(ended, monkeypatch):
+            note.commit(7, topic, transactions)
+            dies()
         assert not note.is_committed(8)
         assert note.is_committed(7)
         assert note.is_committed(7), "it is the same for all tasks"
@@ -144,9 +151,8 @@ def test_a_driver_that_dies_before_it_has_decided_leaves_the_micro_batch_to_the_
         assert not note.is_committed(7)
         note.commit(7, topic, prepared(servers, topic, name, tasks=2))
         assert note.is_committed(7)
-        Transaction(
-            cluster, f"{name}-2", TIMEOUT_MS
-        ).begin()  # as the driver does with what is open
+        # As the driver does with what is open.
+        Transaction(cluster, f"{name}-2", TIMEOUT_MS).begin()
     assert values(servers, topic, committed=True) == rows_of(2)
 
 
@@ -156,8 +162,7 @@ def test_a_micro_batch_of_which_all_was_aborted_in_time_is_written_anew(
     with Cluster(servers) as cluster:
         first = prepared(servers, topic, name)
         note = CommitNote(cluster, name, TIMEOUT_MS)
-        with monkeypatch.context() as patched, pytest.raises(DiedError):
-            patched.setattr(commit_note, "end", dies)
+        with dying_after(0, monkeypatch):
             note.commit(7, topic, first)
         for each in first[:2]:  # fenced, as by a coordinator when their time is over
             Transaction(cluster, each.transactional_id, TIMEOUT_MS).begin()
@@ -174,11 +179,7 @@ def test_a_micro_batch_that_is_there_in_part_is_told_with_the_remedy(
     with Cluster(servers) as cluster:
         first = prepared(servers, topic, name)
         note = CommitNote(cluster, name, TIMEOUT_MS)
-        with monkeypatch.context() as patched, pytest.raises(DiedError):
-            left = iter([end])
-            patched.setattr(
-                commit_note, "end", lambda *args, **named: next(left, dies)(*args, **named)
-            )
+        with dying_after(1, monkeypatch):
             note.commit(7, topic, first)
         Transaction(cluster, first[2].transactional_id, TIMEOUT_MS).begin()
         sentence = (

@@ -226,7 +226,7 @@ class Home:
             self._logs.close()
 
     def _opened(self) -> "Logs":
-        """What plans keep open; who only reads needs nothing of it."""
+        """The logs that plans keep open, made when the first plan is asked for."""
         from kafkalite.spark.plan.answers import Logs
 
         with self._lock:

@@ -12,14 +12,7 @@ from typing import Any, Final
 
 from kafkalite.coordinator.deadlines import Deadlines
 from kafkalite.coordinator.journal import Journal
-from kafkalite.coordinator.machine import (
-    Append,
-    Effect,
-    FirstAnswer,
-    FirstEnd,
-    Moment,
-    Reply,
-)
+from kafkalite.coordinator.machine import Append, Effect, FirstAnswer, FirstEnd, Moment, Reply
 from kafkalite.coordinator.record_serde import Unread
 from kafkalite.errors import MalformedRequestError
 from kafkalite.groups import records

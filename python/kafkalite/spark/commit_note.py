@@ -40,9 +40,9 @@ from kafkalite.errors import KafkaliteError
 __all__ = ["CommitNote"]
 
 METADATA_CHARS = 4_096
-"""Of an offset: `offset.metadata.max.bytes`, as brokers have it by default."""
+"""An offset has so many at most: `offset.metadata.max.bytes`, as brokers have it by default."""
 NOTE_BYTES_MAX = 16 << 20
-"""Of a note, inflated: a hundred thousand tasks take two."""
+"""An inflated note has so many at most: that of a hundred thousand tasks has two million."""
 
 
 class _Note(NamedTuple):

@@ -17,8 +17,9 @@ use arrow_select::filter::filter_record_batch;
 
 use super::decode::build::null_buffer;
 use super::formats::{Format, Mode};
+use super::growth::Growth;
 use super::schema::{Column, header_field, header_fields};
-use super::shape::{Growth, Output, Shape, Wanted};
+use super::shape::{Output, Shape, Wanted};
 use super::typed::{Bad, TypedBatch, TypedRows};
 use crate::error::Error;
 use crate::limits::{ARROW_BATCH_BYTES_MAX, ARROW_DECODED_RATIO};
@@ -43,7 +44,7 @@ impl BatchBounds {
     /// the topic's name.
     pub(super) fn memory_bytes(&self, shape: &Shape, topic_bytes: usize) -> usize {
         let rows = self.rows.saturating_mul(shape.row_bytes(topic_bytes));
-        let growth = shape.growth();
+        let growth = Growth::of_rows(shape);
         let typed = growth.row_bytes.saturating_mul(self.rows);
         let items = growth.bytes_per_byte.saturating_mul(self.bytes);
         let decoded = typed.saturating_add(items).min(self.decoded_bytes());

@@ -22,6 +22,7 @@ pub mod columns;
 pub mod decode;
 pub mod fetched;
 pub mod formats;
+mod growth;
 pub mod isolation;
 pub mod plan;
 pub mod reader;

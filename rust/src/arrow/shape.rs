@@ -57,40 +57,6 @@ pub struct Typed {
     pub reader: Reader,
 }
 
-/// How much more than its bytes a typed key or value takes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Growth {
-    /// Bytes that its fields take, whatever its own are.
-    pub row_bytes: usize,
-    /// Bytes that items of lists take for a byte of its own.
-    pub bytes_per_byte: usize,
-}
-
-impl Growth {
-    pub fn of(typed: Option<&Typed>) -> Growth {
-        let Some(typed) = typed else {
-            return Growth::default();
-        };
-        let types = || typed.fields.iter().map(|field| field.data_type());
-        let item_bytes = types().map(build::item_bytes_max).max().unwrap_or(0);
-        // In JSON an item has a byte and a comma at least; of Avro no more are taken than a record has bytes.
-        let item_size = match typed.reader {
-            Reader::Json | Reader::Csv(_) => 2,
-            Reader::Avro(_) => 1,
-        };
-        Growth {
-            row_bytes: types().map(build::width_bytes).sum(),
-            bytes_per_byte: item_bytes.div_ceil(item_size),
-        }
-    }
-
-    #[inline]
-    pub fn bytes_of(&self, size: usize) -> usize {
-        self.row_bytes
-            .saturating_add(self.bytes_per_byte.saturating_mul(size))
-    }
-}
-
 /// The columns of a row, in order, each at most once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
@@ -208,15 +174,6 @@ impl Shape {
 
     pub fn contains(&self, column: Column) -> bool {
         self.outputs.contains(&Output::Column(column))
-    }
-
-    /// What the typed fields of keys and values take.
-    pub(super) fn growth(&self) -> Growth {
-        let (key, value) = (Growth::of(self.key()), Growth::of(self.value()));
-        Growth {
-            row_bytes: key.row_bytes + value.row_bytes,
-            bytes_per_byte: key.bytes_per_byte.max(value.bytes_per_byte),
-        }
     }
 
     /// Bytes that a row takes beside its key, its value, its headers and their typed fields, if the topic's name has so

@@ -71,7 +71,7 @@ class Logs(Closing):
         """Opens nothing yet."""
         self._lock = threading.Lock()
         self._idle: list[tuple[_Key, Log]] = []
-        """What was asked last is last."""
+        """The one that was asked last is last."""
         self._is_closed = False
 
     @contextmanager

@@ -87,7 +87,7 @@ fn lower(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {
     files.lower(names::CLEANER_OFFSET_CHECKPOINT, &key_of(log), offset)
 }
 
-/// What the file says; nothing, if it cannot be read.
+/// The offsets that the file names; none, if it cannot be read.
 fn known_offsets(files: &mut CheckpointFiles<'_>) -> Result<OffsetCheckpoint> {
     match files.read(names::CLEANER_OFFSET_CHECKPOINT) {
         Err(Error::CorruptFile { .. }) => Ok(OffsetCheckpoint::default()),

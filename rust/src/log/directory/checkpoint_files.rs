@@ -1,8 +1,8 @@
 //! The checkpoint files of a log directory under their lock, each as it was read or written last: a follower that cuts ten
 //! thousand logs looks at what the files say of each, and must not read ten thousand lines for it.
 //!
-//! What is known is forgotten when all files are written anew (`LogDirectory::write_checkpoints`), so that it
-//! takes no memory for long. Nobody but the broker writes the files meanwhile.
+//! They are forgotten when all files are written anew (`LogDirectory::write_checkpoints`), so that they
+//! take no memory for long. Nobody but the broker writes the files meanwhile.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition}
 use crate::log::health::Health;
 use crate::log::storage::Storage;
 
-/// What files of these names hold.
+/// The offsets in the files of these names.
 pub(super) type KnownCheckpoints = HashMap<&'static str, OffsetCheckpoint>;
 
 /// Nobody else reads or writes a checkpoint file before this is dropped.
