@@ -5,8 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ElectionType, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from api.batches import batch
 from api.log_dirs import alter, places, wait_for
@@ -19,25 +17,12 @@ from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from replication.nodes import Node
 from replication.records import produce
-from replication.test_failed_moves import KINDS, Broker, has_failed, running
+from replication.test_failed_moves import KINDS, has_failed, running
 from replication.test_join import directory_id
 from replication.test_join import produce as produce_to
+from replication.topics import delete, elect_unclean, make
 
 pytestmark = pytest.mark.oracle
-
-
-def make(broker: Broker, *topics: str, partitions: int = 1) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.address})
-    assignment = [[broker.id]] * partitions
-    new = [NewTopic(each, partitions, replica_assignment=assignment) for each in topics]
-    for made in admin.create_topics(new).values():
-        made.result(60)
-
-
-def delete(broker: Broker, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.address})
-    for deleted in admin.delete_topics([topic]).values():
-        deleted.result(60)
 
 
 @pytest.mark.parametrize("found_by", ["a write", "the deletion"])
@@ -60,9 +45,9 @@ def test_a_topic_of_a_failed_directory_is_deleted_and_the_broker_serves_on(
         if found_by == "a write":
             assert connection.produce(victim, batch([b"refused"])).error_code != codes.NONE
             wait_for(lambda: has_failed(connection, broker.second))
-        delete(broker, victim)
+        delete(connection, victim)
         wait_for(lambda: has_failed(connection, broker.second))
-        make(broker, later)
+        make(connection, later, replicas=[broker.id])
         wait_for(lambda: places(connection, later) == [(str(broker.first), False, 0)])
         produce(broker.address, later, [b"kept"])
         assert connection.list_offsets(later, -1).offset == 1
@@ -79,13 +64,13 @@ def test_a_log_that_has_no_room_is_made_once_there_is(
         with Connection(broker.address) as connection:
             alter(connection, broker.second, ("roomless", 0))
             broker.mount.fill()
-            make(broker, "roomless")
+            make(connection, "roomless", replicas=[broker.id])
             wait_for(lambda: "whose logs cannot be made" in node.told())
             refused = connection.produce("roomless", batch([b"refused"])).error_code
             assert refused == codes.KAFKA_STORAGE_ERROR
             # Where the topics of the tests before lie anew does not say where this one goes.
             alter(connection, broker.first, ("roomy", 0))
-            make(broker, "roomy")
+            make(connection, "roomy", replicas=[broker.id])
             produce(broker.address, "roomy", [b"one"])
         node.kill()
         node.start()
@@ -112,11 +97,8 @@ def test_replicas_of_a_disk_that_was_replaced_are_made_anew_and_told(
     configs = {"log.dirs": ",".join(map(str, paths))}
     with Node(63, tmp_path / "node", kafka_controller, **configs) as node:
         kept, replaced = paths
-        admin = AdminClient({"bootstrap.servers": node.address})
-        (made,) = admin.create_topics(
-            [NewTopic("spread", 2, replica_assignment=[[63]] * 2)]
-        ).values()
-        made.result(60)
+        with Connection(node.address) as connection:
+            make(connection, "spread", replicas=[node.id], partitions=2)
         produce(node.address, "spread", [b"before"] * 2, partitions=2)
         (lost,) = (int(each.name[-1]) for each in replaced.glob("spread-*"))
         wait_for(lambda: len(directories_told(kafka_controller, "spread")) == 2)
@@ -135,8 +117,8 @@ def test_replicas_of_a_disk_that_was_replaced_are_made_anew_and_told(
         assert directory_id(kept) in directories_told(kafka_controller, "spread")
         assert produce_to(node, "spread", 1 - lost, ["after"]) == [1]
         # It was the only replica: the controller elects nobody by itself.
-        place = TopicPartition("spread", lost)
-        admin.elect_leaders(ElectionType.UNCLEAN, [place]).result(60)
+        with Connection(node.address) as connection:
+            elect_unclean(connection, "spread", lost)
         assert produce_to(node, "spread", lost, ["after"]) == [0]
         known = reading.read(kafka_controller.log_dirs[0]).image.topics["spread"].partitions[lost]
         # It has not vouched for what is gone.

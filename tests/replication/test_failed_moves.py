@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from api.batches import batch
 from api.log_dirs import alter, home_of, places, set_rate, wait_for
@@ -20,6 +19,7 @@ from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from replication.nodes import Node, new_kafka
 from replication.records import produce
+from replication.topics import make
 
 pytestmark = pytest.mark.oracle
 
@@ -41,10 +41,7 @@ class Broker(NamedTuple):
     def make(self, connection: Connection, topic: str, home: Path) -> None:
         """A topic of one partition, which lies there, with a megabyte of records."""
         alter(connection, home, (topic, 0))
-        admin = AdminClient({"bootstrap.servers": self.address})
-        made = NewTopic(topic, num_partitions=1, replica_assignment=[[self.id]])
-        for future in admin.create_topics([made]).values():
-            future.result(60)
+        make(connection, topic, replicas=[self.id])
         wait_for(lambda: bool(places(connection, topic)))
         assert home_of(connection, topic) == home
         produce(self.address, topic, (b"%04d" % each * 250 for each in range(1_000)))
