@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,10 @@ from api.log_dirs import (
 )
 from api.raw import Connection
 from kafkalite.protocol import codes, messages
+
+WINDOW = "alter.log.dirs.replication.quota.window"
+REMEMBERED_S = 11
+"""By default, what was copied counts for so long."""
 
 _numbers = itertools.count()
 
@@ -55,9 +60,9 @@ def make(connection: Connection, paths: Sequence[Path], topic: str, **config: st
     return Placed(topic, home, other_than(paths, home))
 
 
-def fill(connection: Connection, topic: str) -> None:
-    """Fifty batches, half a megabyte."""
-    for _ in range(50):
+def fill(connection: Connection, topic: str, count: int = 50) -> None:
+    """Batches of ten kilobytes."""
+    for _ in range(count):
         assert connection.produce(topic, batch([b"x" * 10_000])).error_code == 0
 
 
@@ -133,6 +138,27 @@ def test_a_move_is_slowed_down_shown_and_given_up(
             wait_for(lambda: not list(other.glob(f"{topic}-0*")))
         finally:
             set_rate(connection, None)
+
+
+@pytest.mark.parametrize(("key", "value", "least_s"), [("num", 1, 4), ("size.seconds", 3_600, 0)])
+def test_the_windows_of_the_rate_say_for_how_long_what_was_copied_counts(
+    tmp_path: Path, key: str, value: int, least_s: int
+) -> None:
+    """At a rate at which a batch would take a minute or more, the next one goes when it counts no
+    longer, or all at once where they are few for the span that they are counted in."""
+    directories = [tmp_path / "one", tmp_path / "two"]
+    config = {**config_of(directories), f"{WINDOW}.{key}": str(value)}
+    with (
+        kafkalite.Broker(config=config) as broker,
+        Connection(broker.bootstrap_servers) as connection,
+    ):
+        topic, _, other = make(connection, directories, "windows")
+        fill(connection, topic, 5)
+        set_rate(connection, "100")
+        began = time.monotonic()
+        assert alter(connection, other, (topic, 0)) == [0]
+        wait_for(has_moved(connection, topic, other))
+        assert least_s <= time.monotonic() - began < 4 * REMEMBERED_S
 
 
 def test_a_parked_fetch_sees_what_comes_after_the_move(
