@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::codes;
+
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// All errors of the crate, named as Kafka names them where Kafka has a name (`Errors.java`).
@@ -142,33 +144,33 @@ impl Error {
     /// The code that goes on the wire (`org.apache.kafka.common.protocol.Errors`).
     pub fn kafka_code(&self) -> i16 {
         match self {
-            Error::OffsetOutOfRange { .. } => 1,
-            Error::CorruptMessage(_) => 2,
-            Error::LogDeleted { .. } => 3,
-            Error::NotLeader { .. } => 6,
-            Error::MessageTooLarge { .. } => 10,
-            Error::RecordListTooLarge { .. } => 18,
-            Error::NotEnoughReplicas { .. } => 19,
-            Error::NotEnoughReplicasAfterAppend { .. } => 20,
-            Error::RecordsRefused(refused) if refused.invalid_timestamp => 32,
-            Error::InvalidTimestamp(_) => 32,
-            Error::InvalidArgument(_) | Error::MalformedRequest(_) => 42,
-            Error::UnsupportedForMessageFormat(_) => 43,
-            Error::OutOfOrderSequence(_) => 45,
-            Error::InvalidProducerEpoch(_) => 47,
-            Error::InvalidTxnState(_) => 48,
-            Error::TransactionCoordinatorFenced(_) => 52,
+            Error::OffsetOutOfRange { .. } => codes::OFFSET_OUT_OF_RANGE,
+            Error::CorruptMessage(_) => codes::CORRUPT_MESSAGE,
+            Error::LogDeleted { .. } => codes::UNKNOWN_TOPIC_OR_PARTITION,
+            Error::NotLeader { .. } => codes::NOT_LEADER_OR_FOLLOWER,
+            Error::MessageTooLarge { .. } => codes::MESSAGE_TOO_LARGE,
+            Error::RecordListTooLarge { .. } => codes::RECORD_LIST_TOO_LARGE,
+            Error::NotEnoughReplicas { .. } => codes::NOT_ENOUGH_REPLICAS,
+            Error::NotEnoughReplicasAfterAppend { .. } => codes::NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            Error::RecordsRefused(refused) if refused.invalid_timestamp => codes::INVALID_TIMESTAMP,
+            Error::InvalidTimestamp(_) => codes::INVALID_TIMESTAMP,
+            Error::InvalidArgument(_) | Error::MalformedRequest(_) => codes::INVALID_REQUEST,
+            Error::UnsupportedForMessageFormat(_) => codes::UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            Error::OutOfOrderSequence(_) => codes::OUT_OF_ORDER_SEQUENCE_NUMBER,
+            Error::InvalidProducerEpoch(_) => codes::INVALID_PRODUCER_EPOCH,
+            Error::InvalidTxnState(_) => codes::INVALID_TXN_STATE,
+            Error::TransactionCoordinatorFenced(_) => codes::TRANSACTION_COORDINATOR_FENCED,
             Error::Io { .. }
             | Error::CorruptFile { .. }
             | Error::LogDirOffline { .. }
             | Error::LogDirLocked { .. }
-            | Error::LogDirRefused { .. } => 56,
-            Error::UnknownProducerId(_) => 59,
-            Error::UnsupportedCompression(_) => 76,
-            Error::InvalidRecord(_) | Error::RecordsRefused(_) => 87,
+            | Error::LogDirRefused { .. } => codes::KAFKA_STORAGE_ERROR,
+            Error::UnknownProducerId(_) => codes::UNKNOWN_PRODUCER_ID,
+            Error::UnsupportedCompression(_) => codes::UNSUPPORTED_COMPRESSION_TYPE,
+            Error::InvalidRecord(_) | Error::RecordsRefused(_) => codes::INVALID_RECORD,
             // Kafka's UnexpectedAppendOffsetException has no code of its own on the wire.
             Error::UnexpectedAppendOffset { .. } | Error::Panicked { .. } | Error::LoadStopped => {
-                -1
+                codes::UNKNOWN_SERVER_ERROR
             }
         }
     }

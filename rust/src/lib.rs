@@ -8,6 +8,7 @@ pub mod batch;
 pub mod client;
 pub mod clock;
 pub mod codec;
+pub mod codes;
 mod crash;
 pub mod error;
 pub mod image;

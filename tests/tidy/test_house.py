@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Who may import whom: a part may use those above it, those beside it, and itself.
 RUST_ORDER = [
-    {"clock", "crash", "error", "limits", "uuid"},
+    {"clock", "codes", "crash", "error", "limits", "uuid"},
     {"wire", "batch"},
     {"codec"},
     {"log"},
@@ -339,19 +339,22 @@ def _exists(name: str) -> bool:
 
 
 def test_error_codes_have_one_home() -> None:
-    """A number under the name of a code stands in `codes.py` alone, and is the code's."""
+    """A number under the name of a code stands in `codes.py` or `codes.rs`, and is the code's."""
     rows = read("python/kafkalite/protocol/error_codes.py")
     table = {name: code for code, name in re.findall(r'(-?\d+): ErrorCode\(\s*"(\w+)"', rows)}
-    names = {name.removesuffix("_EXCEPTION") for name in table} | set(table)
+    table |= {name.removesuffix("_EXCEPTION"): code for name, code in table.items()}
+    python = re.compile(r"^([A-Z_]+)(?:: [^=\n]+)? = (-?\d+)$", re.MULTILINE)
+    rust = re.compile(r"^\s*(?:pub\S* )?const ([A-Z_]+): i16 = (-?\d+);", re.MULTILINE)
+    homes = {"python/kafkalite/protocol/codes.py": 0, "rust/src/codes.rs": 0}
     wrong = []
     for file in product_files():
-        is_home = file == "python/kafkalite/protocol/codes.py"
-        for name, code in re.findall(
-            r"^([A-Z_]+)(?:: [^=\n]+)? = (-?\d+)$", read(file), re.MULTILINE
-        ):
-            if (table.get(name) != code) if is_home else (name in names):
+        for name, code in (rust if file.endswith(".rs") else python).findall(read(file)):
+            if file in homes:
+                homes[file] += 1
+            if (table.get(name) != code) if file in homes else (name in table):
                 wrong.append(f"{file}: {name} = {code}")
     assert len(table) > 130
+    assert min(homes.values()) > 30, homes
     assert not wrong, "\n".join(wrong)
 
 

@@ -23,13 +23,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::chunk::{Chunk, put_rest};
-use super::code;
 use super::handler::{ApiKey, Ask};
 use super::large::Kept;
 use super::large::partitions::{Customs, Grammar, Marked, Marks, Rest, Rule};
 use super::leader::leader;
 use super::topic_ref::TopicRef;
 use crate::access::{Operation, Resource};
+use crate::codes;
 use crate::error::Result;
 use crate::image::Image;
 use crate::log::directory::LogDirectory;
@@ -186,13 +186,13 @@ pub fn read(
             let first = seen.entry((name.clone(), index)).or_insert(place_of_first);
             if let Some(repeated) = request.partitions.get_mut(*first) {
                 if may_see {
-                    repeated.place = Err(code::INVALID_REQUEST);
+                    repeated.place = Err(codes::INVALID_REQUEST);
                 }
                 continue;
             }
             let place = match may_see {
-                false => Err(code::TOPIC_AUTHORIZATION_FAILED),
-                true if !knows(version, timestamp) => Err(code::UNSUPPORTED_VERSION),
+                false => Err(codes::TOPIC_AUTHORIZATION_FAILED),
+                true if !knows(version, timestamp) => Err(codes::UNSUPPORTED_VERSION),
                 true => locate(&topic, index, current_leader_epoch, replica_id, isolation),
             };
             request.partitions.push(Asked {
@@ -301,7 +301,7 @@ impl ListOffsets {
             writer.array_length(asked.len(), flexible);
             for each in asked {
                 let (error_code, found) = match &each.place {
-                    Ok(_) => (code::NONE, each.found.as_ref().unwrap_or(&NOTHING)),
+                    Ok(_) => (codes::NONE, each.found.as_ref().unwrap_or(&NOTHING)),
                     Err(error_code) => (*error_code, &NOTHING),
                 };
                 write_partition(&mut writer, self.version, each.index, error_code, found);
@@ -347,10 +347,10 @@ impl Rule for Unknown {
             partition.i32()?;
         }
         let error_code = match partition.i64()? {
-            _ if is_denied => code::TOPIC_AUTHORIZATION_FAILED,
-            _ if is_repeated => code::INVALID_REQUEST,
-            timestamp if !knows(self.version, timestamp) => code::UNSUPPORTED_VERSION,
-            _ => code::UNKNOWN_TOPIC_OR_PARTITION,
+            _ if is_denied => codes::TOPIC_AUTHORIZATION_FAILED,
+            _ if is_repeated => codes::INVALID_REQUEST,
+            timestamp if !knows(self.version, timestamp) => codes::UNSUPPORTED_VERSION,
+            _ => codes::UNKNOWN_TOPIC_OR_PARTITION,
         };
         write_partition(writer, self.version, index, error_code, &NOTHING);
         writer.no_tags(self.flexible);
@@ -380,7 +380,7 @@ fn locate(
     isolation: i8,
 ) -> std::result::Result<Place, i16> {
     let TopicRef::Known(topic) = topic else {
-        return Err(code::UNKNOWN_TOPIC_OR_PARTITION);
+        return Err(codes::UNKNOWN_TOPIC_OR_PARTITION);
     };
     let partition = leader(topic, index, current_leader_epoch)?;
     let offsets = partition.log.offsets();
@@ -410,8 +410,8 @@ fn is_unsure(timestamp: i64, found: &Found) -> bool {
 /// Clients do not know OFFSET_NOT_AVAILABLE before version 5.
 fn offset_not_available(version: i16) -> i16 {
     match version {
-        5.. => code::OFFSET_NOT_AVAILABLE,
-        _ => code::LEADER_NOT_AVAILABLE,
+        5.. => codes::OFFSET_NOT_AVAILABLE,
+        _ => codes::LEADER_NOT_AVAILABLE,
     }
 }
 

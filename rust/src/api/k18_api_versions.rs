@@ -13,8 +13,8 @@
 //! Version notes: the response header is version 0 in every version (KIP-511). Before version 4 a
 //! supported feature whose lowest level is 0 is left out (KIP-584, KAFKA-17011).
 
-use super::code;
 use super::handler::ApiKey;
+use crate::codes;
 use crate::error::Result;
 use crate::image::Features;
 use crate::wire::{Reader, RequestHeader, Writer};
@@ -36,17 +36,17 @@ pub fn answer(
 ) -> Result<Vec<u8>> {
     let version = header.api_version;
     if !(KEY.min..=KEY.max).contains(&version) {
-        return Ok(write(header, 0, code::UNSUPPORTED_VERSION, &[KEY], None));
+        return Ok(write(header, 0, codes::UNSUPPORTED_VERSION, &[KEY], None));
     }
-    let mut error_code = code::NONE;
+    let mut error_code = codes::NONE;
     if version >= 3 {
         let (name, software_version) = (reader.string(true)?, reader.string(true)?);
         reader.skip_tags(true)?;
         if !is_software_name(name) || !is_software_name(software_version) {
-            error_code = code::INVALID_REQUEST;
+            error_code = codes::INVALID_REQUEST;
         }
     }
-    if error_code != code::NONE {
+    if error_code != codes::NONE {
         return Ok(write(header, version, error_code, &[], None));
     }
     let told: Vec<ApiKey> = keys.iter().filter_map(|key| told(key, features)).collect();

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::code;
+use crate::codes;
 use crate::image::{Image, NO_LEADER, NoLeader, Topic};
 use crate::replica::park::StopReason;
 use crate::replica::{HostedPartition, Partition, Role};
@@ -20,15 +20,15 @@ pub fn leader(
 ) -> std::result::Result<&Arc<Partition>, i16> {
     let (leader_epoch, found) = match topic.leader(index) {
         Ok(partition) => (Some(partition.leader_epoch), Ok(partition)),
-        Err(NoLeader::Unknown) => return Err(code::UNKNOWN_TOPIC_OR_PARTITION),
-        Err(NoLeader::Offline) => return Err(code::KAFKA_STORAGE_ERROR),
+        Err(NoLeader::Unknown) => return Err(codes::UNKNOWN_TOPIC_OR_PARTITION),
+        Err(NoLeader::Offline) => return Err(codes::KAFKA_STORAGE_ERROR),
         Err(NoLeader::Elsewhere { leader_epoch }) => {
-            (leader_epoch, Err(code::NOT_LEADER_OR_FOLLOWER))
+            (leader_epoch, Err(codes::NOT_LEADER_OR_FOLLOWER))
         }
     };
     let epoch_error = leader_epoch.map(|epoch| leader_epoch_error(client_epoch, epoch));
     match epoch_error {
-        None | Some(code::NONE) => found,
+        None | Some(codes::NONE) => found,
         Some(error_code) => Err(error_code),
     }
 }
@@ -42,7 +42,7 @@ pub fn readable(
     match topic.hosted_partition(index) {
         Some(HostedPartition::Online(replica)) if !replica.is_offline() => {
             match leader_epoch_error(client_epoch, replica.leader_epoch) {
-                code::NONE => Ok(replica),
+                codes::NONE => Ok(replica),
                 error_code => Err(error_code),
             }
         }
@@ -54,16 +54,16 @@ pub fn readable(
 pub fn leads_still(partition: &Partition, client_epoch: i32) -> i16 {
     let (leader_epoch, no_leader) = match partition.waiters.ended() {
         Some(StopReason::NotLeader { leader_epoch }) => {
-            (leader_epoch, code::NOT_LEADER_OR_FOLLOWER)
+            (leader_epoch, codes::NOT_LEADER_OR_FOLLOWER)
         }
         // That of the log: it may be led in another one since the request came.
         Some(StopReason::Deleted) | None => match partition.role {
-            Role::Leader => (partition.log.leading_epoch(), code::NONE),
-            Role::Follower => (partition.leader_epoch, code::NONE),
+            Role::Leader => (partition.log.leading_epoch(), codes::NONE),
+            Role::Follower => (partition.leader_epoch, codes::NONE),
         },
     };
     match leader_epoch_error(client_epoch, leader_epoch) {
-        code::NONE => no_leader,
+        codes::NONE => no_leader,
         error_code => error_code,
     }
 }
@@ -72,10 +72,10 @@ pub fn leads_still(partition: &Partition, client_epoch: i32) -> i16 {
 /// is not the partition's (KIP-320).
 fn leader_epoch_error(client_epoch: i32, leader_epoch: i32) -> i16 {
     match client_epoch {
-        -1 => code::NONE,
-        epoch if epoch < leader_epoch => code::FENCED_LEADER_EPOCH,
-        epoch if epoch > leader_epoch => code::UNKNOWN_LEADER_EPOCH,
-        _ => code::NONE,
+        -1 => codes::NONE,
+        epoch if epoch < leader_epoch => codes::FENCED_LEADER_EPOCH,
+        epoch if epoch > leader_epoch => codes::UNKNOWN_LEADER_EPOCH,
+        _ => codes::NONE,
     }
 }
 

@@ -3,7 +3,6 @@
 //! puts its size in front (`finish`).
 
 mod chunk;
-pub mod code;
 pub mod fetch_sessions;
 mod handler;
 pub mod k00_produce;

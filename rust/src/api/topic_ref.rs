@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::code;
+use crate::codes;
 use crate::error::Result;
 use crate::image::{Image, Topic};
 use crate::uuid::Uuid;
@@ -70,9 +70,9 @@ impl TopicRef {
 
     pub fn error_code(&self, by_id: bool) -> i16 {
         match (self, by_id) {
-            (TopicRef::Known(_), _) => code::NONE,
-            (TopicRef::Unknown { .. }, true) => code::UNKNOWN_TOPIC_ID,
-            (TopicRef::Unknown { .. }, false) => code::UNKNOWN_TOPIC_OR_PARTITION,
+            (TopicRef::Known(_), _) => codes::NONE,
+            (TopicRef::Unknown { .. }, true) => codes::UNKNOWN_TOPIC_ID,
+            (TopicRef::Unknown { .. }, false) => codes::UNKNOWN_TOPIC_OR_PARTITION,
         }
     }
 }

@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use super::code;
+use crate::codes;
 use crate::limits::FETCH_SESSION_PARTITIONS_MAX;
 
 use cache::{Cache, Shared};
@@ -113,24 +113,24 @@ impl FetchSessions {
         }
         let refuse = |code| (Context::Refused(code), Vec::new());
         let Some((shared, room)) = self.session(request.id) else {
-            return refuse(code::FETCH_SESSION_ID_NOT_FOUND);
+            return refuse(codes::FETCH_SESSION_ID_NOT_FOUND);
         };
         let session = &mut *shared.session.lock();
         if session.epoch() != request.epoch {
-            return refuse(code::INVALID_FETCH_SESSION_EPOCH);
+            return refuse(codes::INVALID_FETCH_SESSION_EPOCH);
         }
         if session.uses_topic_ids() != request.kind.uses_topic_ids {
-            return refuse(code::FETCH_SESSION_TOPIC_ID_ERROR);
+            return refuse(codes::FETCH_SESSION_TOPIC_ID_ERROR);
         }
         if !session.may_grow(&asked, room) {
             self.cache.lock().remove(request.id);
-            return refuse(code::FETCH_SESSION_ID_NOT_FOUND);
+            return refuse(codes::FETCH_SESSION_ID_NOT_FOUND);
         }
         let before = session.len();
         session.update(&asked, forgotten);
         let count = session.len();
         if count != before && !self.cache.lock().resize(request.id, count) {
-            return refuse(code::FETCH_SESSION_ID_NOT_FOUND);
+            return refuse(codes::FETCH_SESSION_ID_NOT_FOUND);
         }
         if count == 0 {
             return (Context::Sessionless, without_repetitions(asked));
@@ -160,7 +160,7 @@ impl FetchSessions {
         now_ms: u64,
     ) -> (Context, Vec<Member>) {
         if request.epoch != INITIAL_EPOCH && request.epoch != FINAL_EPOCH {
-            let context = Context::Refused(code::FETCH_SESSION_ID_NOT_FOUND);
+            let context = Context::Refused(codes::FETCH_SESSION_ID_NOT_FOUND);
             return (context, Vec::new());
         }
         let request = SessionRequest {
@@ -173,7 +173,7 @@ impl FetchSessions {
     /// Which partitions of an answer are sent, and in which session; `said` says of each what it is.
     pub fn tell(&self, context: &Context, said: &[(&Member, Said)], now_ms: u64) -> Told {
         let all = |session_id| Told {
-            error_code: code::NONE,
+            error_code: codes::NONE,
             session_id,
             is_included: vec![true; said.len()],
         };
@@ -193,13 +193,13 @@ impl FetchSessions {
                 let known = self.session(id);
                 let session = known.as_ref().map(|(shared, _)| shared.session.lock());
                 let Some(mut session) = session.filter(|session| session.epoch() == epoch) else {
-                    return none(code::INVALID_FETCH_SESSION_EPOCH, id);
+                    return none(codes::INVALID_FETCH_SESSION_EPOCH, id);
                 };
                 let told = said
                     .iter()
                     .map(|(member, said)| session.tell(&member.key, said));
                 Told {
-                    error_code: code::NONE,
+                    error_code: codes::NONE,
                     session_id: id,
                     is_included: told.collect(),
                 }
@@ -236,7 +236,7 @@ mod tests {
     use crate::limits::{FETCH_SESSION_EVICTION_MS, TOPIC_NAME_BYTES_MAX};
 
     const NOTHING_NEW: Said = Said {
-        error_code: code::NONE,
+        error_code: codes::NONE,
         high_watermark: 5,
         log_start_offset: 0,
         has_records: false,
@@ -349,15 +349,15 @@ mod tests {
         let id = opened(&sessions, 1, 0);
         for (epoch, error) in [
             (1, None),
-            (1, Some(code::INVALID_FETCH_SESSION_EPOCH)),
-            (3, Some(code::INVALID_FETCH_SESSION_EPOCH)),
+            (1, Some(codes::INVALID_FETCH_SESSION_EPOCH)),
+            (3, Some(codes::INVALID_FETCH_SESSION_EPOCH)),
             (2, None),
         ] {
             let (context, _) = sessions.open(request(id, epoch), vec![], &[], 1);
             assert_eq!(refusal(&context), error);
         }
         let (context, _) = sessions.open(request(id.wrapping_add(1), 1), vec![], &[], 1);
-        assert_eq!(refusal(&context), Some(code::FETCH_SESSION_ID_NOT_FOUND));
+        assert_eq!(refusal(&context), Some(codes::FETCH_SESSION_ID_NOT_FOUND));
         let by_id = SessionRequest {
             kind: SessionKind {
                 uses_topic_ids: true,
@@ -366,7 +366,7 @@ mod tests {
             ..request(id, 3)
         };
         let (context, _) = sessions.open(by_id, vec![], &[], 1);
-        assert_eq!(refusal(&context), Some(code::FETCH_SESSION_TOPIC_ID_ERROR));
+        assert_eq!(refusal(&context), Some(codes::FETCH_SESSION_TOPIC_ID_ERROR));
     }
 
     #[test]
@@ -377,7 +377,7 @@ mod tests {
         sessions.open(request(id, 2), vec![], &[], 2);
         let said: Vec<(&Member, Said)> = members.iter().map(|m| (m, NOTHING_NEW)).collect();
         let told = sessions.tell(&late, &said, 3);
-        assert_eq!(told.error_code, code::INVALID_FETCH_SESSION_EPOCH);
+        assert_eq!(told.error_code, codes::INVALID_FETCH_SESSION_EPOCH);
         assert_eq!((told.session_id, told.is_included), (id, vec![false]));
     }
 
@@ -411,7 +411,7 @@ mod tests {
         };
         assert_eq!(refusal(&add(1, 1)), None);
         assert_eq!(refusal(&add(2, 0)), None, "nothing is new");
-        assert_eq!(refusal(&add(3, 2)), Some(code::FETCH_SESSION_ID_NOT_FOUND));
+        assert_eq!(refusal(&add(3, 2)), Some(codes::FETCH_SESSION_ID_NOT_FOUND));
         assert_eq!(sessions.counts(), (1, FETCH_SESSION_PARTITIONS_MAX - 2, 0));
         assert_eq!(
             opened(&sessions, 3, 1),
@@ -449,7 +449,7 @@ mod tests {
         let (context, _) = sessions.open(request(id, 1), vec![longest], &[], 1);
         assert_eq!(refusal(&context), None);
         let (context, _) = sessions.open(request(id, 2), vec![longer.clone()], &[], 1);
-        assert_eq!(refusal(&context), Some(code::FETCH_SESSION_ID_NOT_FOUND));
+        assert_eq!(refusal(&context), Some(codes::FETCH_SESSION_ID_NOT_FOUND));
         let (context, members) = sessions.open(request(0, 0), vec![longer], &[], 1);
         let told = sessions.tell(&context, &[(&members[0], NOTHING_NEW)], 1);
         assert_eq!(
@@ -482,7 +482,7 @@ mod tests {
         let second = opened(&sessions, 2, later);
         assert_ne!(second, NO_SESSION);
         let (context, _) = sessions.open(request(small, 2), vec![], &[], later);
-        assert_eq!(refusal(&context), Some(code::FETCH_SESSION_ID_NOT_FOUND));
+        assert_eq!(refusal(&context), Some(codes::FETCH_SESSION_ID_NOT_FOUND));
         // Idle for two minutes: whatever its size.
         assert_ne!(opened(&sessions, 1, 3 * later), NO_SESSION);
         assert_eq!(sessions.counts().2, 2);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 
-use crate::api::code;
+use crate::codes;
 use crate::limits::TOPIC_NAME_BYTES_MAX;
 use crate::uuid::Uuid;
 
@@ -97,13 +97,13 @@ impl Cached {
         let is_new = said.has_records
             || said.has_diverged
             || said.has_preferred_replica
-            || said.error_code != code::NONE
+            || said.error_code != codes::NONE
             || said.high_watermark != self.high_watermark
             || said.log_start_offset != self.log_start_offset;
         // A follower that has diverged takes nothing else of the answer, the high watermark neither (KAFKA-14704): unlike
         // with Kafka it is told again, or would not know of it until the next record.
         self.high_watermark = match said.error_code {
-            code::NONE if !said.has_diverged => said.high_watermark,
+            codes::NONE if !said.has_diverged => said.high_watermark,
             _ => -1,
         };
         self.log_start_offset = said.log_start_offset;
@@ -252,7 +252,7 @@ mod tests {
             wanted,
         };
         let said = |has_diverged| Said {
-            error_code: code::NONE,
+            error_code: codes::NONE,
             high_watermark: 4,
             log_start_offset: 0,
             has_records: false,

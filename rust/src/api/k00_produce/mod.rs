@@ -33,12 +33,12 @@ pub use read::read;
 pub use transaction::{Transaction, Verification};
 
 use super::chunk::{Chunk, put_rest};
-use super::code;
 use super::handler::ApiKey;
 use super::large::Kept;
 use super::large::partitions::Rest;
 use super::leader::{current_leader, write_current_leader, write_node_endpoints};
 use super::topic_ref::TopicRef;
+use crate::codes;
 use crate::error::{Error, RecordError, Result};
 use crate::image::Image;
 use crate::limits::{PRODUCE_WAIT_MS_MIN, SPARE_PARTITIONS_MAX, SPARE_REQUESTS_MAX};
@@ -130,12 +130,12 @@ impl Spare {
 /// (`ReplicaManager.appendRecordsToLeader`).
 fn log_start_offset(partition: &Partition, error_code: i16) -> i64 {
     match error_code {
-        code::CORRUPT_MESSAGE
-        | code::UNKNOWN_TOPIC_OR_PARTITION
-        | code::NOT_LEADER_OR_FOLLOWER
-        | code::MESSAGE_TOO_LARGE
-        | code::RECORD_LIST_TOO_LARGE
-        | code::KAFKA_STORAGE_ERROR => -1,
+        codes::CORRUPT_MESSAGE
+        | codes::UNKNOWN_TOPIC_OR_PARTITION
+        | codes::NOT_LEADER_OR_FOLLOWER
+        | codes::MESSAGE_TOO_LARGE
+        | codes::RECORD_LIST_TOO_LARGE
+        | codes::KAFKA_STORAGE_ERROR => -1,
         _ => partition.log.offsets().log_start_offset,
     }
 }
@@ -318,7 +318,7 @@ fn write_partition(
             message = sentence.as_deref();
         }
         Outcome::Accepted(_, appended) => {
-            info = appended.as_ref().filter(|_| error_code == code::NONE);
+            info = appended.as_ref().filter(|_| error_code == codes::NONE);
         }
     }
     writer.i32(partition.index);
@@ -337,7 +337,7 @@ fn write_partition(
         }
         writer.nullable_string(message, flexible);
     }
-    let is_wrong = error_code == code::NOT_LEADER_OR_FOLLOWER && version >= LEADERS_SINCE;
+    let is_wrong = error_code == codes::NOT_LEADER_OR_FOLLOWER && version >= LEADERS_SINCE;
     match topic {
         TopicRef::Known(topic) if is_wrong => {
             let leader = current_leader(image, &topic.id, partition.index);
@@ -358,15 +358,15 @@ impl ProducePartition {
     fn error_code(&self, acks: i16) -> i16 {
         match &self.outcome {
             Outcome::Refused { code, .. } => *code,
-            Outcome::Accepted(_, None) => code::REQUEST_TIMED_OUT,
+            Outcome::Accepted(_, None) => codes::REQUEST_TIMED_OUT,
             Outcome::Accepted(partition, Some(info)) if acks == -1 => {
                 match partition.acknowledged(info.last_offset) {
-                    Some(Ok(())) => code::NONE,
+                    Some(Ok(())) => codes::NONE,
                     Some(Err(error)) => error.kafka_code(),
-                    None => code::REQUEST_TIMED_OUT,
+                    None => codes::REQUEST_TIMED_OUT,
                 }
             }
-            Outcome::Accepted(_, Some(_)) => code::NONE,
+            Outcome::Accepted(_, Some(_)) => codes::NONE,
         }
     }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::{Outcome, Produce, ProducePartition, Spare, TOPIC_IDS_SINCE, Transaction, refuse};
 use crate::access::{Operation, Resource};
-use crate::api::code;
 use crate::api::handler::Ask;
 use crate::api::large::partitions::Marks;
 use crate::api::leader::leader;
 use crate::api::topic_ref::TopicRef;
 use crate::batch::shape::{self, Leading, Misshapen, check_produced};
+use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::PRODUCED_BATCHES_MAX;
 use crate::log::state::verification::NO_GUARD;
@@ -143,7 +143,7 @@ impl Reading<'_> {
     /// Refuses each partition where all of the request is to be refused, and says why.
     fn refuse_all(&mut self) -> Option<i16> {
         if self.refusal.is_none() && !self.has_one_producer {
-            self.refusal = Some(code::INVALID_PRODUCER_ID_MAPPING);
+            self.refusal = Some(codes::INVALID_PRODUCER_ID_MAPPING);
         }
         if let Some(code) = self.refusal {
             for partition in &mut self.partitions {
@@ -181,10 +181,10 @@ impl Judge {
         // Coordinators alone write to their topics.
         let is_internal = matches!(topic, TopicRef::Known(topic) if topic.is_internal);
         if is_internal && may_write && !self.is_admin {
-            return refuse(code::INVALID_TOPIC, None);
+            return refuse(codes::INVALID_TOPIC, None);
         }
         match locate(topic, may_write, index, records, self.version) {
-            Ok(_) if !(-1..=1).contains(&self.acks) => refuse(code::INVALID_REQUIRED_ACKS, None),
+            Ok(_) if !(-1..=1).contains(&self.acks) => refuse(codes::INVALID_REQUIRED_ACKS, None),
             Ok(partition) => Outcome::Accepted(partition, None),
             Err(refused) => refused,
         }
@@ -200,16 +200,16 @@ fn locate(
     version: i16,
 ) -> std::result::Result<Arc<Partition>, Outcome> {
     let by_id = version >= TOPIC_IDS_SINCE;
-    if by_id && topic.error_code(by_id) != code::NONE {
-        return Err(refuse(code::UNKNOWN_TOPIC_ID, None));
+    if by_id && topic.error_code(by_id) != codes::NONE {
+        return Err(refuse(codes::UNKNOWN_TOPIC_ID, None));
     }
     if !may_write {
-        return Err(refuse(code::TOPIC_AUTHORIZATION_FAILED, None));
+        return Err(refuse(codes::TOPIC_AUTHORIZATION_FAILED, None));
     }
     let partition = match topic {
         // A producer does not say which epoch it knows.
         TopicRef::Known(topic) => leader(topic, index, -1),
-        TopicRef::Unknown { .. } => Err(code::UNKNOWN_TOPIC_OR_PARTITION),
+        TopicRef::Unknown { .. } => Err(codes::UNKNOWN_TOPIC_OR_PARTITION),
     };
     let partition = partition.map_err(|error_code| refuse(error_code, None))?;
     check_produced(records, version >= ZSTD_SINCE).map_err(refuse_shape)?;
@@ -219,8 +219,8 @@ fn locate(
 /// Why the records are no batch that may be produced; without a sentence where Kafka has none.
 fn refuse_shape(misshapen: Misshapen) -> Outcome {
     match misshapen {
-        Misshapen::Corrupt => refuse(code::CORRUPT_MESSAGE, None),
-        Misshapen::Invalid(sentence) => refuse(code::INVALID_RECORD, Some(sentence.to_owned())),
+        Misshapen::Corrupt => refuse(codes::CORRUPT_MESSAGE, None),
+        Misshapen::Invalid(sentence) => refuse(codes::INVALID_RECORD, Some(sentence.to_owned())),
         Misshapen::Zstd => {
             let error = misshapen.into_error();
             refuse(error.kafka_code(), Some(error.to_string()))
@@ -233,9 +233,9 @@ fn refuse_shape(misshapen: Misshapen) -> Outcome {
 /// and stumbles over what is no batch (`RequestUtils.hasTransactionalRecords`).
 fn refusal_of_all(records: &[u8], may_transact: bool) -> Option<i16> {
     match shape::leading(records) {
-        Leading::Corrupt => Some(code::CORRUPT_MESSAGE),
+        Leading::Corrupt => Some(codes::CORRUPT_MESSAGE),
         Leading::Batch(_) if !may_transact && shape::is_transactional(records) => {
-            Some(code::TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            Some(codes::TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         }
         Leading::Batch(_) | Leading::End => None,
     }

@@ -9,10 +9,10 @@
 use std::sync::Arc;
 
 use super::{Outcome, Produce, ProducePartition, refuse};
-use crate::api::code;
 use crate::api::topic_ref::TopicRef;
 use crate::batch::header::{BASE_SEQUENCE_AT, PRODUCER_EPOCH_AT, PRODUCER_ID_AT};
 use crate::clock::wall_ms;
+use crate::codes;
 use crate::log::state::verification::Question;
 use crate::wire::Writer;
 
@@ -169,7 +169,10 @@ impl Produce {
         };
         let version = self.version;
         for (at, (place, guard)) in asked.iter().enumerate() {
-            let answer = codes.get(at).copied().unwrap_or(code::UNKNOWN_SERVER_ERROR);
+            let answer = codes
+                .get(at)
+                .copied()
+                .unwrap_or(codes::UNKNOWN_SERVER_ERROR);
             let Some(each) = self.partitions.get_mut(*place) else {
                 continue;
             };
@@ -177,7 +180,7 @@ impl Produce {
             let Outcome::Accepted(partition, _) = &each.outcome else {
                 continue;
             };
-            if answer == code::NONE {
+            if answer == codes::NONE {
                 continue;
             }
             // Nothing that clients name takes memory: who asks again begins another.
@@ -197,12 +200,12 @@ impl Produce {
 /// The code that a client is told of a coordinator's refusal.
 fn client_code(answer: i16, version: i16) -> i16 {
     match answer {
-        code::PRODUCER_FENCED => code::INVALID_PRODUCER_EPOCH,
-        code::TRANSACTION_ABORTABLE if version < ABORTABLE_SINCE => code::INVALID_TXN_STATE,
-        code::COORDINATOR_LOAD_IN_PROGRESS
-        | code::COORDINATOR_NOT_AVAILABLE
-        | code::NOT_COORDINATOR => code::NOT_ENOUGH_REPLICAS,
-        code::CONCURRENT_TRANSACTIONS if version < ADDS_SINCE => code::NOT_ENOUGH_REPLICAS,
+        codes::PRODUCER_FENCED => codes::INVALID_PRODUCER_EPOCH,
+        codes::TRANSACTION_ABORTABLE if version < ABORTABLE_SINCE => codes::INVALID_TXN_STATE,
+        codes::COORDINATOR_LOAD_IN_PROGRESS
+        | codes::COORDINATOR_NOT_AVAILABLE
+        | codes::NOT_COORDINATOR => codes::NOT_ENOUGH_REPLICAS,
+        codes::CONCURRENT_TRANSACTIONS if version < ADDS_SINCE => codes::NOT_ENOUGH_REPLICAS,
         _ => answer,
     }
 }
@@ -214,20 +217,28 @@ mod tests {
     #[test]
     fn clients_are_told_what_their_version_knows() {
         for (answer, version, told) in [
-            (code::PRODUCER_FENCED, 9, code::INVALID_PRODUCER_EPOCH),
-            (code::TRANSACTION_ABORTABLE, 10, code::INVALID_TXN_STATE),
-            (code::TRANSACTION_ABORTABLE, 11, code::TRANSACTION_ABORTABLE),
-            (code::CONCURRENT_TRANSACTIONS, 11, code::NOT_ENOUGH_REPLICAS),
+            (codes::PRODUCER_FENCED, 9, codes::INVALID_PRODUCER_EPOCH),
+            (codes::TRANSACTION_ABORTABLE, 10, codes::INVALID_TXN_STATE),
             (
-                code::CONCURRENT_TRANSACTIONS,
-                12,
-                code::CONCURRENT_TRANSACTIONS,
+                codes::TRANSACTION_ABORTABLE,
+                11,
+                codes::TRANSACTION_ABORTABLE,
             ),
-            (code::NOT_COORDINATOR, 13, code::NOT_ENOUGH_REPLICAS),
             (
-                code::INVALID_PRODUCER_ID_MAPPING,
+                codes::CONCURRENT_TRANSACTIONS,
+                11,
+                codes::NOT_ENOUGH_REPLICAS,
+            ),
+            (
+                codes::CONCURRENT_TRANSACTIONS,
+                12,
+                codes::CONCURRENT_TRANSACTIONS,
+            ),
+            (codes::NOT_COORDINATOR, 13, codes::NOT_ENOUGH_REPLICAS),
+            (
+                codes::INVALID_PRODUCER_ID_MAPPING,
                 9,
-                code::INVALID_PRODUCER_ID_MAPPING,
+                codes::INVALID_PRODUCER_ID_MAPPING,
             ),
         ] {
             assert_eq!(client_code(answer, version), told);

@@ -2,9 +2,9 @@
 
 use super::fetch::{Fetch, FetchPartition, Looked, Part};
 use crate::api::chunk::{Chunk, put_rest};
-use crate::api::code;
 use crate::api::fetch_sessions::{Context, FetchSessions, Member, NO_SESSION, Said, TopicKey};
 use crate::api::leader::{current_leader, write_current_leader, write_node_endpoints};
+use crate::codes;
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::{ANSWER_BYTES_MAX, BATCH_BYTES_MAX};
@@ -62,7 +62,7 @@ impl Fetch {
             Context::Incremental { id, .. } => id,
             _ => NO_SESSION,
         };
-        let mut writer = self.begin(throttle_ms, code::NONE, session_id);
+        let mut writer = self.begin(throttle_ms, codes::NONE, session_id);
         writer.array_length(0, self.flexible);
         writer.no_tags(self.flexible);
         vec![Chunk::Bytes(writer.bytes)]
@@ -196,7 +196,7 @@ impl Fetch {
     ) -> Option<(i32, i32)> {
         let is_wrong = matches!(
             part.error_code,
-            code::NOT_LEADER_OR_FOLLOWER | code::FENCED_LEADER_EPOCH
+            codes::NOT_LEADER_OR_FOLLOWER | codes::FENCED_LEADER_EPOCH
         );
         if !is_wrong || self.version < LEADERS_SINCE {
             return None;
@@ -238,8 +238,8 @@ pub(super) fn write_partition(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::code;
     use crate::api::fetch_sessions::Wanted;
+    use crate::codes;
     use crate::log::read::ReadIsolation;
     use crate::log::state::producers::AbortedTransaction;
     use crate::uuid::Uuid;
@@ -259,7 +259,7 @@ mod tests {
         };
         FetchPartition {
             member,
-            error_code: code::NONE,
+            error_code: codes::NONE,
             partition: None,
         }
     }
@@ -274,7 +274,7 @@ mod tests {
         Part {
             diverging: Some((i32::MAX, i64::MAX)),
             aborted: Some(vec![transaction; aborted]),
-            ..Part::refused(code::NONE)
+            ..Part::refused(codes::NONE)
         }
     }
 

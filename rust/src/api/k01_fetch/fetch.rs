@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::api::code;
 use crate::api::fetch_sessions::{Context, Member, Said, Wanted};
 use crate::api::large::partitions::Rest;
 use crate::api::leader::leads_still;
+use crate::codes;
 use crate::error::{Error, Result};
 use crate::log::directory::LogDirectory;
 use crate::log::read::{FetchedRange, ReadIsolation};
@@ -159,9 +159,9 @@ impl Part {
 /// The code for a log that cannot be read, as a client of this version knows it.
 pub(super) fn storage_error(version: i16) -> i16 {
     if version < STORAGE_ERROR_SINCE {
-        return code::NOT_LEADER_OR_FOLLOWER;
+        return codes::NOT_LEADER_OR_FOLLOWER;
     }
-    code::KAFKA_STORAGE_ERROR
+    codes::KAFKA_STORAGE_ERROR
 }
 
 impl Fetch {
@@ -196,7 +196,7 @@ impl Fetch {
                 }
             }
             let part = match (asked.error_code, &asked.partition) {
-                (code::NONE, Some(partition)) => self
+                (codes::NONE, Some(partition)) => self
                     .read_partition(&asked.member.wanted, partition, looked)
                     .and_then(|part| self.acknowledge(place, asked, part))
                     .unwrap_or_else(|error| Part::refused(self.error_code(&error))),
@@ -205,7 +205,7 @@ impl Fetch {
             if let Some(follower) = &mut self.follower {
                 follower.acknowledged = follower.acknowledged.max(place + 1);
             }
-            looked.must_be_told |= part.error_code != code::NONE
+            looked.must_be_told |= part.error_code != codes::NONE
                 || part.diverging.is_some()
                 || part.preferred_read_replica.is_some();
             let range = part.range.as_ref();
@@ -245,7 +245,7 @@ impl Fetch {
             return Ok(part);
         };
         if follower.acknowledged > place
-            || part.error_code != code::NONE
+            || part.error_code != codes::NONE
             || part.diverging.is_some()
         {
             return Ok(part);
@@ -265,16 +265,16 @@ impl Fetch {
                 return Ok(part);
             }
             Err(FetchRefusal::NotAssigned) if wanted.current_leader_epoch >= 0 => {
-                code::UNKNOWN_LEADER_EPOCH
+                codes::UNKNOWN_LEADER_EPOCH
             }
-            Err(_) => code::NOT_LEADER_OR_FOLLOWER,
+            Err(_) => codes::NOT_LEADER_OR_FOLLOWER,
         };
         Ok(Part::refused(error_code))
     }
 
     /// There is something to read, or an offset that may be none: all else is in memory.
     fn has_records(&self, asked: &FetchPartition) -> bool {
-        let (code::NONE, Some(partition)) = (asked.error_code, &asked.partition) else {
+        let (codes::NONE, Some(partition)) = (asked.error_code, &asked.partition) else {
             return false;
         };
         let offsets = partition.log.offsets();
@@ -288,7 +288,7 @@ impl Fetch {
 
     fn error_code(&self, error: &Error) -> i16 {
         match error.kafka_code() {
-            code::KAFKA_STORAGE_ERROR => storage_error(self.version),
+            codes::KAFKA_STORAGE_ERROR => storage_error(self.version),
             error_code => error_code,
         }
     }
@@ -303,7 +303,7 @@ impl Fetch {
         partition.directory().health().check()?;
         let leading_epoch = partition.log.leading_epoch();
         match leads_still(partition, wanted.current_leader_epoch) {
-            code::NONE => {}
+            codes::NONE => {}
             error_code => return Ok(Part::refused(error_code)),
         }
         let offsets = partition.log.offsets();
@@ -313,7 +313,7 @@ impl Fetch {
             high_watermark: offsets.high_watermark,
             last_stable_offset: offsets.last_stable_offset,
             log_start_offset: offsets.log_start_offset,
-            ..Part::refused(code::NONE)
+            ..Part::refused(codes::NONE)
         };
         if wanted.last_fetched_epoch >= 0 {
             part.diverging = diverging(wanted, partition)?;

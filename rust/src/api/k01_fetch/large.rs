@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::fetch::{Fetch, Part};
 use super::{KEY, answer, begin, may_replicate, read, request};
-use crate::api::code;
 use crate::api::fetch_sessions::{Context, FetchSessions};
 use crate::api::handler::Ask;
 use crate::api::large::Kept;
 use crate::api::large::partitions::{Customs, Marked, Marks, Rule};
+use crate::codes;
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::FETCH_UNKNOWN_MAX;
@@ -77,10 +77,10 @@ impl Rule for Unknown {
         } = marked;
         let by_id = request::TOPIC_IDS_SINCE <= self.version;
         let error_code = match topic.error_code(by_id) {
-            _ if self.is_denied => code::TOPIC_AUTHORIZATION_FAILED,
-            code::UNKNOWN_TOPIC_ID => code::UNKNOWN_TOPIC_ID,
-            _ if is_denied => code::TOPIC_AUTHORIZATION_FAILED,
-            _ => code::UNKNOWN_TOPIC_OR_PARTITION,
+            _ if self.is_denied => codes::TOPIC_AUTHORIZATION_FAILED,
+            codes::UNKNOWN_TOPIC_ID => codes::UNKNOWN_TOPIC_ID,
+            _ if is_denied => codes::TOPIC_AUTHORIZATION_FAILED,
+            _ => codes::UNKNOWN_TOPIC_OR_PARTITION,
         };
         let part = Part {
             aborted: Some(Vec::new()),

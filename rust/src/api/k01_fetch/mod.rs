@@ -50,12 +50,12 @@ pub use request::memory_bytes_ahead;
 use answer::{content_bytes_max, frame_bytes};
 use fetch::{FetchPartition, Follower, storage_error};
 
-use super::code;
 use super::fetch_sessions::{Context, FetchSessions, Member, TopicKey};
 use super::handler::{ApiKey, Ask};
 use super::large::partitions::Rest;
 use super::leader::{leader, readable};
 use crate::access::{Operation, Resource};
+use crate::codes;
 use crate::error::Result;
 use crate::image::Topic;
 use crate::log::read::ReadIsolation;
@@ -129,7 +129,7 @@ fn begin(
     }
     if !is_replica {
         // Kafka looks at all ids before it looks at partitions.
-        refused.sort_by_key(|each| each.error_code != code::UNKNOWN_TOPIC_ID);
+        refused.sort_by_key(|each| each.error_code != codes::UNKNOWN_TOPIC_ID);
     }
     let readable = partitions.len();
     partitions.append(&mut refused);
@@ -183,7 +183,7 @@ fn resolve<'a>(
     may_replicate: bool,
 ) -> std::result::Result<&'a Topic, i16> {
     if is_replica && !may_replicate {
-        return Err(code::TOPIC_AUTHORIZATION_FAILED);
+        return Err(codes::TOPIC_AUTHORIZATION_FAILED);
     }
     let by_id = match &member.key.0 {
         TopicKey::Id(id) => ask.image.topic_by_id(id),
@@ -191,16 +191,16 @@ fn resolve<'a>(
     };
     let name = by_id.map(|topic| &topic.name).or(member.name.as_ref());
     let Some(name) = name else {
-        return Err(code::UNKNOWN_TOPIC_ID);
+        return Err(codes::UNKNOWN_TOPIC_ID);
     };
     if !is_replica && !ask.may(Operation::Read, Resource::Topic(name)) {
-        return Err(code::TOPIC_AUTHORIZATION_FAILED);
+        return Err(codes::TOPIC_AUTHORIZATION_FAILED);
     }
     let topic = by_id.or_else(|| ask.image.topic(name));
     let topic = topic.filter(|topic| topic.has(member.key.1));
     topic
         .map(|topic| &**topic)
-        .ok_or(code::UNKNOWN_TOPIC_OR_PARTITION)
+        .ok_or(codes::UNKNOWN_TOPIC_OR_PARTITION)
 }
 
 /// The replica whose log is asked, or the refusal that is known before.
@@ -216,12 +216,12 @@ fn located(
         false => readable(topic, member.key.1, leader_epoch),
     };
     match found {
-        Err(code::KAFKA_STORAGE_ERROR) => (storage_error(version), None),
+        Err(codes::KAFKA_STORAGE_ERROR) => (storage_error(version), None),
         // A session's topic may have been deleted and made anew under its name.
         _ if matches!(member.key.0, TopicKey::Id(id) if id != topic.id) => {
-            (code::INCONSISTENT_TOPIC_ID, None)
+            (codes::INCONSISTENT_TOPIC_ID, None)
         }
         Err(error_code) => (error_code, None),
-        Ok(partition) => (code::NONE, Some(partition.clone())),
+        Ok(partition) => (codes::NONE, Some(partition.clone())),
     }
 }

@@ -1,8 +1,8 @@
 //! The answer to a Metadata request: brokers, topics and partitions as the metadata has them.
 
 use super::request::{ALONE_SINCE, Asked, Flags, OPERATIONS_OMITTED};
-use crate::api::code;
 use crate::api::handler::Ask;
+use crate::codes;
 use crate::image::{Image, NO_LEADER, PartitionRegistration, Topic};
 use crate::uuid::Uuid;
 use crate::wire::{RequestHeader, Writer};
@@ -71,7 +71,7 @@ pub fn write_unknown(
     // No name stands beside an id that is not known.
     let name = asked.name.filter(|_| asked.id == Uuid::ZERO);
     let told = Asked { name, ..*asked };
-    let visible = name.filter(|_| error_code != code::TOPIC_AUTHORIZATION_FAILED);
+    let visible = name.filter(|_| error_code != codes::TOPIC_AUTHORIZATION_FAILED);
     let operations = visible.map_or(OPERATIONS_OMITTED, |name| flags.topic_operations(ask, name));
     write_refusal(writer, header, &told, error_code, operations);
 }
@@ -101,7 +101,7 @@ pub fn write_topic(
     operations: i32,
 ) {
     let (version, flexible) = (header.api_version, header.flexible);
-    writer.i16(code::NONE);
+    writer.i16(codes::NONE);
     writer.string(&topic.name, flexible);
     if version >= 10 {
         writer.uuid(&topic.id);
@@ -146,10 +146,10 @@ fn write_partition(
     let are_all = replicas.clone().count() == registration.replicas.len();
     let is_alive_elsewhere = image.broker(registration.leader_id).is_some() && failed.is_none();
     writer.i16(match leader_id {
-        Some(_) if are_all => code::NONE,
-        Some(_) => code::REPLICA_NOT_AVAILABLE,
-        None if is_alive_elsewhere && version >= LISTENERS_SINCE => code::LISTENER_NOT_FOUND,
-        None => code::LEADER_NOT_AVAILABLE,
+        Some(_) if are_all => codes::NONE,
+        Some(_) => codes::REPLICA_NOT_AVAILABLE,
+        None if is_alive_elsewhere && version >= LISTENERS_SINCE => codes::LISTENER_NOT_FOUND,
+        None => codes::LEADER_NOT_AVAILABLE,
     });
     writer.i32(index);
     writer.i32(leader_id.unwrap_or(NO_LEADER));
@@ -183,7 +183,7 @@ fn write_refusal(
     }
     if version >= 1 {
         // Who may not see a topic is not told of its kind either.
-        let is_hidden = error_code == code::TOPIC_AUTHORIZATION_FAILED;
+        let is_hidden = error_code == codes::TOPIC_AUTHORIZATION_FAILED;
         writer.bool(!is_hidden && asked.name.is_some_and(is_internal));
     }
     writer.array_length(0, flexible);

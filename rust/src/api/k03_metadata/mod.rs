@@ -28,9 +28,9 @@ pub use large::Large;
 use answer::{begin_answer, begin_refusal, write_refused, write_topic, write_unknown};
 use request::{Asked, is_topic_name, may_create, once, read, refusal};
 
-use super::code;
 use super::handler::{ApiKey, Ask};
 use crate::access::{Operation, Resource};
+use crate::codes;
 use crate::error::Result;
 use crate::image::Topic;
 use crate::uuid::Uuid;
@@ -123,18 +123,18 @@ pub fn find<'a>(
     match asked.name.filter(|_| asked.id == Uuid::ZERO) {
         None => {
             let topic = ask.image.topic_by_id(&asked.id);
-            let topic = topic.ok_or(code::UNKNOWN_TOPIC_ID)?;
+            let topic = topic.ok_or(codes::UNKNOWN_TOPIC_ID)?;
             match may_see(&topic.name) {
                 true => Ok(topic),
-                false => Err(code::TOPIC_AUTHORIZATION_FAILED),
+                false => Err(codes::TOPIC_AUTHORIZATION_FAILED),
             }
         }
-        Some(name) if !may_see(name) => Err(code::TOPIC_AUTHORIZATION_FAILED),
-        Some(name) if !is_topic_name(name) => Err(code::INVALID_TOPIC),
+        Some(name) if !may_see(name) => Err(codes::TOPIC_AUTHORIZATION_FAILED),
+        Some(name) if !is_topic_name(name) => Err(codes::INVALID_TOPIC),
         Some(name) => match ask.image.topic(name) {
             Some(topic) => Ok(topic),
-            None if creates && !may_create(ask, name) => Err(code::TOPIC_AUTHORIZATION_FAILED),
-            None => Err(code::UNKNOWN_TOPIC_OR_PARTITION),
+            None if creates && !may_create(ask, name) => Err(codes::TOPIC_AUTHORIZATION_FAILED),
+            None => Err(codes::UNKNOWN_TOPIC_OR_PARTITION),
         },
     }
 }

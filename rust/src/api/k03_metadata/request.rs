@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use crate::access::{Operation, Resource};
-use crate::api::code;
 use crate::api::handler::Ask;
+use crate::codes;
 use crate::error::Result;
 use crate::limits::TOPIC_NAME_BYTES_MAX;
 use crate::uuid::Uuid;
@@ -105,7 +105,7 @@ impl Flags {
             });
         }
         if version >= 13 {
-            writer.i16(refusal.unwrap_or(code::NONE));
+            writer.i16(refusal.unwrap_or(codes::NONE));
         }
         writer.no_tags(header.flexible);
     }
@@ -205,9 +205,9 @@ pub fn refusal_of(
     has_nothing: bool,
 ) -> Option<i16> {
     if header.api_version < ALONE_SINCE && has_young {
-        return Some(code::INVALID_REQUEST);
+        return Some(codes::INVALID_REQUEST);
     }
-    (!has_ids && has_nothing).then_some(code::UNKNOWN_SERVER_ERROR)
+    (!has_ids && has_nothing).then_some(codes::UNKNOWN_SERVER_ERROR)
 }
 
 /// Kafka's rule for topic names (`Topic.validate`): 1 to 249 of `[a-zA-Z0-9._-]`, not `.` or `..`.

@@ -3,7 +3,8 @@
 
 use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::{Fetch, Looked};
-use crate::api::{self, Chunk, code};
+use crate::api::{self, Chunk};
+use crate::codes;
 use crate::error::{Error, Result};
 use crate::net::control::queue::ControlAnswer;
 use crate::net::disconnect::DisconnectReason;
@@ -272,7 +273,7 @@ impl Reactor {
                 continue;
             };
             if let Err(error) = &result
-                && error.kafka_code() == code::KAFKA_STORAGE_ERROR
+                && error.kafka_code() == codes::KAFKA_STORAGE_ERROR
             {
                 self.shared.control().storage_notice(error, self.now_ms);
             }

@@ -1,8 +1,8 @@
 //! Produce requests whose transaction is not open in a log yet: the coordinator is asked, by Python, and
 //! meanwhile nothing that follows on the connection is begun, so that no batch overtakes another.
 
-use crate::api::code;
 use crate::api::k00_produce::{Produce, Verification};
+use crate::codes;
 use crate::limits::CONTROL_REQUEST_BYTES;
 use crate::net::control::queue::ControlFrame;
 use crate::net::memory::HeldMemory;
@@ -64,7 +64,7 @@ impl Reactor {
         let Some(Slot::Verifying(verifying)) = self.slot(token, slot) else {
             return;
         };
-        let codes = vec![code::COORDINATOR_NOT_AVAILABLE; verifying.asked.len()];
+        let codes = vec![codes::COORDINATOR_NOT_AVAILABLE; verifying.asked.len()];
         if let Some(index) = self.connections.place_of(token) {
             self.on_verified(index, slot, &codes);
         }

@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::state::BrokerState;
-use crate::api::code;
 use crate::clock::wall_ms;
+use crate::codes;
 use crate::node::MoveRefusal;
 use crate::py::door::enter;
 use crate::replica::moves::ASSIGNMENTS_NUMBER;
@@ -44,22 +44,22 @@ impl Moves {
             Ok(node.alter_log_dir(topic, partition, &path, wall_ms()))
         })?;
         let (code, sentence) = match begun {
-            Ok(()) => (code::NONE, String::new()),
+            Ok(()) => (codes::NONE, String::new()),
             Err(MoveRefusal::NameTooLong) => (
-                code::INVALID_TOPIC,
+                codes::INVALID_TOPIC,
                 "the name of the topic is too long".to_owned(),
             ),
             Err(MoveRefusal::NoSuchDirectory) => {
                 let sentence = format!("{} is no log directory", path.display());
-                (code::LOG_DIR_NOT_FOUND, sentence)
+                (codes::LOG_DIR_NOT_FOUND, sentence)
             }
-            Err(MoveRefusal::Offline(sentence)) => (code::KAFKA_STORAGE_ERROR, sentence),
+            Err(MoveRefusal::Offline(sentence)) => (codes::KAFKA_STORAGE_ERROR, sentence),
             Err(MoveRefusal::UnknownPartition) => (
-                code::UNKNOWN_TOPIC_OR_PARTITION,
+                codes::UNKNOWN_TOPIC_OR_PARTITION,
                 "there is no such partition".to_owned(),
             ),
             Err(MoveRefusal::NoReplica) => (
-                code::REPLICA_NOT_AVAILABLE,
+                codes::REPLICA_NOT_AVAILABLE,
                 "this broker has no replica of it".to_owned(),
             ),
         };

@@ -3,8 +3,9 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{FENCED_LEADER_EPOCH, FollowerSession, Key, NONE, OFFSET_OUT_OF_RANGE, Tell, Trouble};
+use super::{FollowerSession, Key, Tell, Trouble};
 use crate::clock::Now;
+use crate::codes;
 use crate::error::{Error, Result};
 use crate::limits::{FOLLOWER_HASTY_ANSWERS_MAX, FOLLOWER_HASTY_SHARE};
 use crate::replica::Partition;
@@ -44,7 +45,7 @@ impl FollowerSession {
     /// The answer says something of the partition that was not known.
     fn is_news(&self, key: Key, partition: &Partition, fetched: &FetchedPartition) -> bool {
         let followed = self.followed.get(&key);
-        fetched.error_code != NONE
+        fetched.error_code != codes::NONE
             || fetched.diverging.is_some()
             || !fetched.records.is_empty()
             || partition.leader_high_watermark() != fetched.high_watermark
@@ -80,7 +81,7 @@ impl FollowerSession {
     /// Errors: `MalformedRequest` for an answer after which the leader is not to be asked again at once.
     fn take_session(&mut self, answer: &FetchAnswer) -> Result<bool> {
         let is_full = self.session_epoch == 0;
-        if answer.error_code != NONE {
+        if answer.error_code != codes::NONE {
             if is_full || !is_of_session(answer.error_code) {
                 let sentence = format!("it answers error {}", answer.error_code);
                 return Err(Error::MalformedRequest(sentence));
@@ -123,7 +124,7 @@ impl FollowerSession {
             self.stop(key);
             return false;
         }
-        if fetched.error_code != NONE {
+        if fetched.error_code != codes::NONE {
             self.refused(key, fetched.error_code, now, tell);
             return false;
         }
@@ -178,9 +179,9 @@ impl FollowerSession {
     /// The leader has refused the partition.
     pub(super) fn refused(&mut self, key: Key, error_code: i16, now: Now, tell: Tell<'_>) {
         match error_code {
-            OFFSET_OUT_OF_RANGE => self.search_ends(key),
+            codes::OFFSET_OUT_OF_RANGE => self.search_ends(key),
             // There is a later epoch, which the metadata will tell.
-            FENCED_LEADER_EPOCH => self.stop(key),
+            codes::FENCED_LEADER_EPOCH => self.stop(key),
             _ => {
                 if !is_passing(error_code) {
                     let sentence = format!("it answers error {error_code}");
@@ -218,13 +219,24 @@ fn append(
     })
 }
 
-/// FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+/// The leader does not know the fetch session, or not as it is known here.
 fn is_of_session(error_code: i16) -> bool {
-    matches!(error_code, 70 | 71 | 106)
+    matches!(
+        error_code,
+        codes::FETCH_SESSION_ID_NOT_FOUND
+            | codes::INVALID_FETCH_SESSION_EPOCH
+            | codes::FETCH_SESSION_TOPIC_ID_ERROR
+    )
 }
 
-/// An error that comes and goes while metadata is on its way: UNKNOWN_TOPIC_OR_PARTITION,
-/// NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID.
+/// An error that comes and goes while metadata is on its way.
 fn is_passing(error_code: i16) -> bool {
-    matches!(error_code, 3 | 6 | 75 | 100 | 103)
+    matches!(
+        error_code,
+        codes::UNKNOWN_TOPIC_OR_PARTITION
+            | codes::NOT_LEADER_OR_FOLLOWER
+            | codes::UNKNOWN_LEADER_EPOCH
+            | codes::UNKNOWN_TOPIC_ID
+            | codes::INCONSISTENT_TOPIC_ID
+    )
 }

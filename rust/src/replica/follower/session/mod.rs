@@ -32,10 +32,6 @@ use crate::replica::Partition;
 /// No epoch, in requests.
 const NO_EPOCH: i32 = -1;
 
-const NONE: i16 = 0;
-const OFFSET_OUT_OF_RANGE: i16 = 1;
-const FENCED_LEADER_EPOCH: i16 = 74;
-
 /// Told what an operator should know, a sentence each, before it is done.
 pub type Tell<'a> = &'a mut dyn FnMut(String);
 

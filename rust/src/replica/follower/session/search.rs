@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Asked, FollowerSession, Key, NONE, OFFSET_OUT_OF_RANGE, State, Tell};
+use super::{Asked, FollowerSession, Key, State, Tell};
 use crate::clock::Now;
+use crate::codes;
 use crate::error::{Error, Result};
 use crate::replica::Partition;
 use crate::replica::follower::answer::ListedOffset;
@@ -77,16 +78,16 @@ impl FollowerSession {
                 self.delay(key, now);
                 continue;
             };
-            if found.error_code != NONE || found.offset < 0 {
+            if found.error_code != codes::NONE || found.offset < 0 {
                 self.searching.remove(&key);
-                let code = if found.error_code == NONE {
-                    -1
+                let code = if found.error_code == codes::NONE {
+                    codes::UNKNOWN_SERVER_ERROR
                 } else {
                     found.error_code
                 };
                 match code {
                     // Of a question by time it says nothing: another one at once would go on for ever.
-                    OFFSET_OUT_OF_RANGE => self.delay(key, now),
+                    codes::OFFSET_OUT_OF_RANGE => self.delay(key, now),
                     _ => self.refused(key, code, now, tell),
                 }
                 continue;

@@ -1,7 +1,9 @@
-//! Codes that no `Error` stands for (`org.apache.kafka.common.protocol.Errors`).
+//! Error codes of the protocol that Rust knows by name (`org.apache.kafka.common.protocol.Errors`); each `Error`
+//! has its own (`Error::kafka_code`).
 
 pub const UNKNOWN_SERVER_ERROR: i16 = -1;
 pub const NONE: i16 = 0;
+pub const OFFSET_OUT_OF_RANGE: i16 = 1;
 pub const CORRUPT_MESSAGE: i16 = 2;
 pub const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
 pub const LEADER_NOT_AVAILABLE: i16 = 5;
@@ -15,22 +17,29 @@ pub const NOT_COORDINATOR: i16 = 16;
 pub const INVALID_TOPIC: i16 = 17;
 pub const RECORD_LIST_TOO_LARGE: i16 = 18;
 pub const NOT_ENOUGH_REPLICAS: i16 = 19;
+pub const NOT_ENOUGH_REPLICAS_AFTER_APPEND: i16 = 20;
 pub const INVALID_REQUIRED_ACKS: i16 = 21;
 pub const TOPIC_AUTHORIZATION_FAILED: i16 = 29;
+pub const INVALID_TIMESTAMP: i16 = 32;
 pub const UNSUPPORTED_VERSION: i16 = 35;
 pub const INVALID_REQUEST: i16 = 42;
+pub const UNSUPPORTED_FOR_MESSAGE_FORMAT: i16 = 43;
+pub const OUT_OF_ORDER_SEQUENCE_NUMBER: i16 = 45;
 pub const INVALID_PRODUCER_EPOCH: i16 = 47;
 pub const INVALID_TXN_STATE: i16 = 48;
 pub const INVALID_PRODUCER_ID_MAPPING: i16 = 49;
 pub const CONCURRENT_TRANSACTIONS: i16 = 51;
+pub const TRANSACTION_COORDINATOR_FENCED: i16 = 52;
 pub const TRANSACTIONAL_ID_AUTHORIZATION_FAILED: i16 = 53;
 pub const KAFKA_STORAGE_ERROR: i16 = 56;
 pub const LOG_DIR_NOT_FOUND: i16 = 57;
+pub const UNKNOWN_PRODUCER_ID: i16 = 59;
 pub const FETCH_SESSION_ID_NOT_FOUND: i16 = 70;
 pub const INVALID_FETCH_SESSION_EPOCH: i16 = 71;
 pub const LISTENER_NOT_FOUND: i16 = 72;
 pub const FENCED_LEADER_EPOCH: i16 = 74;
 pub const UNKNOWN_LEADER_EPOCH: i16 = 75;
+pub const UNSUPPORTED_COMPRESSION_TYPE: i16 = 76;
 pub const OFFSET_NOT_AVAILABLE: i16 = 78;
 pub const INVALID_RECORD: i16 = 87;
 pub const PRODUCER_FENCED: i16 = 90;
