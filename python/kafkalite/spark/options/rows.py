@@ -22,9 +22,17 @@ class Option(NamedTuple):
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("kafka.bootstrap.servers", "host:port,…", "", ANY, "The brokers to ask first."),
-    Option("subscribe", "topic,…", "", READ, "Topics to read; one of the four ways to say which."),
-    Option("subscribePattern", "regex", "", READ, "Topics in whose names Java finds it."),
+    Option("kafka.bootstrap.servers", "host:port,…", "", ANY, "Brokers to connect to first."),
+    Option(
+        "subscribe", "topic,…", "", READ, "Topics to read; one of the four ways to choose them."
+    ),
+    Option(
+        "subscribePattern",
+        "regex",
+        "",
+        READ,
+        "Reads topics whose names contain a match of this Java regular expression.",
+    ),
     Option("assign", "JSON", "", READ, 'Partitions to read: `{"orders":[0,1]}`.'),
     Option(
         "startingOffsets",
@@ -46,20 +54,24 @@ OPTIONS: tuple[Option, ...] = (
         "JSON",
         "",
         READ,
-        "As startingOffsets, with timestamps in milliseconds: the first record at or after. Goes "
-        "before startingOffsets.",
+        "Like startingOffsets, with timestamps in milliseconds: the first record at or after "
+        "each. Takes precedence over startingOffsets.",
     ),
     Option(
-        "endingOffsetsByTimestamp", "JSON", "", BATCH, "The same of the end; no record: latest."
+        "endingOffsetsByTimestamp",
+        "JSON",
+        "",
+        BATCH,
+        "The same for the end; without such a record: latest.",
     ),
     Option(
         "startingTimestamp",
         "ms",
         "",
         READ,
-        "One timestamp for all partitions. Goes before startingOffsetsByTimestamp.",
+        "One timestamp for all partitions. Takes precedence over startingOffsetsByTimestamp.",
     ),
-    Option("endingTimestamp", "ms", "", BATCH, "The same of the end."),
+    Option("endingTimestamp", "ms", "", BATCH, "The same for the end."),
     Option(
         "startingOffsetsByTimestampStrategy",
         "error, latest",
@@ -73,85 +85,106 @@ OPTIONS: tuple[Option, ...] = (
         "boolean",
         "true",
         READ,
-        "Whether a query fails if records that it should read are gone; else they are skipped with "
-        "a warning.",
+        "Whether a query fails if records that it should read are gone; otherwise they are "
+        "skipped with a warning.",
     ),
     Option(
         "minPartitions",
         "int",
         "",
         READ,
-        "About so many tasks at least: large ranges are read by several.",
+        "Approximate minimum number of tasks: large ranges are split.",
     ),
-    Option("maxRecordsPerPartition", "long", "", READ, "At most so many offsets a task."),
+    Option("maxRecordsPerPartition", "long", "", READ, "Maximum number of offsets per task."),
     Option(
         "maxOffsetsPerTrigger",
         "long",
         "",
         STREAM,
-        "About so many offsets a micro-batch, shared by what each partition has to read.",
+        "Approximate maximum number of offsets per micro-batch, divided among partitions by "
+        "what each has to read.",
     ),
-    Option("minOffsetsPerTrigger", "long", "", STREAM, "A micro-batch waits for so many offsets."),
-    Option("maxTriggerDelay", "duration", "15m", STREAM, "How long it waits at most."),
-    Option("fetchOffset.numRetries", "int", "3", READ, "How often offsets are asked for in all."),
-    Option("fetchOffset.retryIntervalMs", "ms", "1000", READ, "The pause in between."),
+    Option(
+        "minOffsetsPerTrigger",
+        "long",
+        "",
+        STREAM,
+        "A micro-batch waits until there are this many offsets to read.",
+    ),
+    Option(
+        "maxTriggerDelay",
+        "duration",
+        "15m",
+        STREAM,
+        "Maximum time that a micro-batch waits for minOffsetsPerTrigger.",
+    ),
+    Option(
+        "fetchOffset.numRetries", "int", "3", READ, "How many times offsets are requested in all."
+    ),
+    Option("fetchOffset.retryIntervalMs", "ms", "1000", READ, "Pause between these attempts."),
     Option(
         "kafkaConsumer.pollTimeoutMs",
         "ms",
         "120000",
         READ,
-        "A task fails if it gets nothing for so long.",
+        "A task fails if it receives nothing for this long.",
     ),
-    Option("groupIdPrefix", "string", "", READ, "Taken and ignored: reading needs no group."),
-    Option("topic", "topic", "", WRITE, "Where rows go; else the column `topic` says it."),
+    Option("groupIdPrefix", "string", "", READ, "Accepted and ignored: reading needs no group."),
+    Option(
+        "topic",
+        "topic",
+        "",
+        WRITE,
+        "Topic to write to; without it, the column `topic` of each row.",
+    ),
     # What the connector does not have.
     Option(
         "commitOffsetsToGroup",
         "group",
         "",
         STREAM,
-        "The consumer group whose offsets say how far the query is, for tools that show lag.",
+        "Consumer group to which the query's position is committed, for tools that show lag.",
     ),
     Option(
         "transactional",
         "boolean",
         "false; true with kafka.transactional.id",
         WRITE,
-        "All rows of a query, or of a micro-batch, or none, for `read_committed` readers. "
-        "`kafka.transactional.id` is what the tasks' ids begin with.",
+        "Readers with `read_committed` see all rows of a query or micro-batch, or none. "
+        "`kafka.transactional.id` is the prefix of the tasks' ids.",
     ),
     Option(
         "path",
         "path",
         "",
         READ,
-        "Reads log directories, or directories of partitions, without a broker; in place of "
+        "Reads log directories, or directories of partitions, without a broker; replaces "
         "subscribe. `load(path)` sets it.",
     ),
-    Option("paths", "JSON", "", READ, "Several of them; `load([…])` sets it."),
+    Option("paths", "JSON", "", READ, "Several paths; `load([…])` sets it."),
     Option(
         "columns",
         "name,…",
         "",
         READ,
-        "Only these columns, in this order; the others cost nothing. Besides the connector's: "
-        "`key_size` and `value_size`.",
+        "Reads only these columns, in this order; the others cost nothing. Besides the "
+        "connector's columns: `key_size` and `value_size`.",
     ),
     Option(
         "value.format",
         "binary, string, json, avro, csv",
         "binary",
         READ,
-        "What `value` becomes before Spark sees it.",
+        "How `value` is decoded.",
     ),
-    Option("key.format", "binary, string, json, avro, csv", "binary", READ, "The same of `key`."),
+    Option("key.format", "binary, string, json, avro, csv", "binary", READ, "The same for `key`."),
     Option(
         "value.schema",
         "DDL",
         "",
         READ,
-        "The fields of a typed value: `id LONG, city STRING`. With `_corrupt_record STRING` in it "
-        "there is a column of that name.",
+        "The fields of a typed value: `id LONG, city STRING`. `_corrupt_record STRING` adds "
+        "a column of that name.",
     ),
     Option("key.schema", "DDL", "", READ, "The fields of a typed key."),
     Option(
@@ -159,67 +192,87 @@ OPTIONS: tuple[Option, ...] = (
         "boolean",
         "false",
         READ,
-        "The fields of a typed value as columns of their own, in place of the struct `value`.",
+        "Makes the fields of a typed value columns of their own, in place of the struct `value`.",
     ),
     Option(
         "mode",
         "PERMISSIVE, DROPMALFORMED, FAILFAST",
         "PERMISSIVE",
         READ,
-        "Of a value that does not parse the fields become null (the value itself does not), or its "
-        "row is left out, or the query fails.",
+        "For a value that does not parse: its fields become null (not the value itself), or "
+        "its row is dropped, or the query fails.",
     ),
     Option(
         "columnNameOfCorruptRecord",
         "name",
         "_corrupt_record",
         READ,
-        "The column that takes the text of a value that does not parse, if the schema has it.",
+        "The column that receives the text of a value that does not parse, if the schema has it.",
     ),
     Option(
         "value.csv.columns",
         "name,…",
         "those of value.schema",
         READ,
-        "The columns of a line, in order; `key.csv.columns` those of a key.",
+        "The columns of a line, in order.",
     ),
-    Option("key.csv.columns", "name,…", "those of key.schema", READ, "The same of a key."),
-    Option("sep", "string", ",", READ, "What separates the columns of a line (or `delimiter`)."),
+    Option("key.csv.columns", "name,…", "those of key.schema", READ, "The same for keys."),
+    Option("sep", "string", ",", READ, "Separator between the columns of a line (or `delimiter`)."),
     Option("delimiter", "string", ",", READ, "The same as `sep`."),
-    Option("quote", "character", '"', READ, "What quotes a column; empty: nothing does."),
-    Option("escape", "character", "\\", READ, "What escapes a quote inside of quotes."),
-    Option("nullValue", "string", "", READ, "The text of a column that is null."),
-    Option("header", "false", "false", READ, "A record has no header line."),
-    Option("ignoreLeadingWhiteSpace", "boolean", "false", READ, "Of the columns of a line."),
-    Option("ignoreTrailingWhiteSpace", "boolean", "false", READ, "Of the columns of a line."),
+    Option("quote", "character", '"', READ, "Quotation character; if empty, nothing is quoted."),
+    Option("escape", "character", "\\", READ, "Escapes a quotation character within quotes."),
+    Option("nullValue", "string", "", READ, "The text that stands for null."),
+    Option("header", "false", "false", READ, "Only `false`: records have no header line."),
+    Option(
+        "ignoreLeadingWhiteSpace",
+        "boolean",
+        "false",
+        READ,
+        "Ignores white space before the columns of a line.",
+    ),
+    Option(
+        "ignoreTrailingWhiteSpace",
+        "boolean",
+        "false",
+        READ,
+        "Ignores white space after the columns of a line.",
+    ),
     Option("value.avro.schema", "JSON", "", READ, "The schema that values were written with."),
-    Option("key.avro.schema", "JSON", "", READ, "The same of keys."),
+    Option("key.avro.schema", "JSON", "", READ, "The same for keys."),
     Option(
         "value.avro.header",
         "none, confluent",
         "none",
         READ,
-        "What stands before the record: nothing, or 0 and the id of its schema in 4 bytes.",
+        "What precedes the record: nothing, or a 0 and the schema's id in 4 bytes.",
     ),
-    Option("key.avro.header", "none, confluent", "none", READ, "The same of keys."),
-    Option("value.avro.registry", "JSON", "", READ, "With ids: the schemas, by id."),
-    Option("key.avro.registry", "JSON", "", READ, "The same of keys."),
+    Option("key.avro.header", "none, confluent", "none", READ, "The same for keys."),
+    Option("value.avro.registry", "JSON", "", READ, "With `confluent`: the schemas by id."),
+    Option("key.avro.registry", "JSON", "", READ, "The same for keys."),
     Option(
         "pushdown",
         "boolean",
         "false",
         BATCH,
-        "Filters on partition, offset and timestamp cut what is read. Needs "
+        "Filters on partition, offset and timestamp limit what is read. Needs "
         "`spark.sql.python.filterPushdown.enabled=true`.",
     ),
-    Option("batch.rows", "int", "32768", READ, "Rows of an Arrow batch at most."),
-    Option("batch.bytes", "int", "4194304", READ, "Bytes of keys, values and headers in it."),
+    Option("batch.rows", "int", "32768", READ, "Maximum number of rows per Arrow batch."),
+    Option(
+        "batch.bytes",
+        "int",
+        "4194304",
+        READ,
+        "Maximum bytes of keys, values and headers per Arrow batch; a larger record forms a "
+        "batch of its own.",
+    ),
     Option(
         "engine",
         "auto, jvm, python",
         "auto",
         READ,
-        "Who reads: the columnar reader in the JVM, or, without its jar, Spark's Python workers.",
+        "Which engine reads: the columnar one in the JVM, or Spark's Python workers; `auto` "
+        "is the columnar one if its jar is there.",
     ),
 )
 
