@@ -12,8 +12,6 @@ import pytest
 import kafkalite
 from arrow.encoder import LogWriter, Record
 from kafkalite.client import Admin, Producer
-from kafkalite.client.network.cluster import Cluster
-from kafkalite.client.network.metadata import Node
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.spark.options.read import ReadOptions
 from kafkalite.spark.plan import answers, planner
@@ -348,56 +346,6 @@ def test_a_plan_says_how_it_is_read(orders: dict[str, str], logs: Logs) -> None:
     assert ("bootstrap.servers" in found["read"]) == ("subscribe" in orders)
     directories = {row[4] for row in found["ranges"] if len(row) == 5}
     assert len(directories) == (0 if "subscribe" in orders else 2)
-
-
-def test_an_endpoint_that_is_not_this_clusters_is_not_read_from(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of a broker elsewhere, or one that is gone, tasks asked whoever had the port here."""
-    asked: list[tuple[str, str]] = []
-    listener = {"kafkalite.arrow.listener": "127.0.0.1:0"}
-    with kafkalite.Broker(config=listener) as broker:
-        with Admin(broker.bootstrap_servers) as admin:
-            admin.create_topic("here", partitions=1)
-        servers = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "here"}
-        for is_here in (True, False):
-
-            def serves(address: str, cluster_id: str, *, is_here: bool = is_here) -> bool:
-                asked.append((address, cluster_id))
-                return is_here
-
-            monkeypatch.setattr(plan_logs, "serves_cluster", serves)
-            with Logs() as logs:
-                plans = [answer({"op": "batch", "options": servers}, logs) for _ in range(2)]
-            address, cluster_id = asked[-1]
-            wanted = (address, cluster_id) if is_here else (None, None)
-            assert [(each["endpoint"], each["read"].get("cluster.id")) for each in plans] == [
-                wanted,
-                wanted,
-            ]
-
-
-def test_an_endpoint_is_looked_for_again_and_left_when_brokers_join(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A planner lives as long as its session: the broker may have been away when it first asked,
-    and a cluster that grows moves partitions to brokers that the endpoint is not of."""
-    is_there = False
-    monkeypatch.setattr(plan_logs, "serves_cluster", lambda *_: is_there)
-    monkeypatch.setattr(plan_logs, "ENDPOINT_PAUSE_S", 0.0)
-    listener = {"kafkalite.arrow.listener": "127.0.0.1:0"}
-    with kafkalite.Broker(config=listener) as broker:
-        options = ReadOptions.of(
-            {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "any"},
-            streaming=True,
-        )
-        with plan_logs.WireLog(options.client) as log:
-            assert log.endpoint() is None
-            is_there = True
-            assert log.endpoint() is not None
-            more = {9: Node(9, "127.0.0.1", 9, None), **log._cluster.nodes}
-            monkeypatch.setattr(Cluster, "nodes", more)
-            assert log.endpoint() is None
 
 
 def test_a_schema_comes_as_ddl(logs: Logs, orders: dict[str, str]) -> None:

@@ -179,7 +179,8 @@ class WireLog(Closing):
 
     def endpoint(self) -> Endpoint | None:
         """See `Log`. The one broker's: a partition of another broker would be refused there. Where
-        there is none, it is asked for again after a pause: a broker may have been away."""
+        there is none, or the broker does not say, as to who may not see its configurations, it is
+        asked for again after a pause: a broker may have been away."""
         known = self._endpoint
         if known is not None and len(self._cluster.nodes) == 1 and serves_cluster(*known):
             return known
@@ -197,7 +198,10 @@ class WireLog(Closing):
         if len(nodes) != 1 or cluster_id is None:
             return None
         (node_id,) = nodes
-        configs = self._admin.describe_configs(BROKER, str(node_id), synonyms=False)
+        try:
+            configs = self._admin.describe_configs(BROKER, str(node_id), synonyms=False)
+        except ClientError:
+            return None  # rows come by Kafka's protocol
         address = {each.name: each.value for each in configs}.get(ARROW_LISTENER)
         return Endpoint(address, cluster_id) if address else None
 
