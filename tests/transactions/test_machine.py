@@ -107,3 +107,31 @@ def test_an_end_that_is_not_committed_in_time_is_refused_and_holds_once_it_is() 
     world.write()
     assert len(answers) == 2
     assert [each.transaction.commits for each in world.markers] == [True]
+
+
+def test_who_was_unloaded_while_an_end_was_written_leaves_the_markers_to_its_successor() -> None:
+    """Both sent them. Where a partition refused them for a while, one of the two was told last, and
+    its marker ended the producer's next transaction there."""
+    world = World()
+    world.put("one", ONGOING)
+    world.load()
+    answers: list[ProducerAnswer] = []
+    end = End(7, 1, True, 2)
+    world.perform(world.machine.end("one", end, answers.append, world.moment()))
+    world.perform(world.machine.unload())
+    world.write()
+    assert [each.error_code for each in answers] == [codes.NOT_COORDINATOR]
+    assert not world.markers
+
+
+def test_markers_are_due_until_the_transaction_is_known_to_be_over() -> None:
+    world = World()
+    world.put("one", ONGOING)
+    world.load()
+    end = End(7, 1, True, 2)
+    world.perform(world.machine.end("one", end, lambda _: None, world.moment()))
+    world.write()
+    (due,) = world.markers
+    assert world.machine.needs_markers(due)
+    world.perform(world.machine.on_markers_written(*due, world.moment()))
+    assert not world.machine.needs_markers(due)

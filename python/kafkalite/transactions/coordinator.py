@@ -269,6 +269,10 @@ class TransactionCoordinator:
             transaction.client_version,
         )
         markers = Markers(producer, transaction.partitions)
-        await self._writer.write_all(markers, lambda: shard.state != FAILED)
         machine = shard.machine
+
+        def is_due() -> bool:
+            return shard.state != FAILED and machine.needs_markers(due)
+
+        await self._writer.write_all(markers, is_due)
         shard.perform(machine.on_markers_written(transactional_id, transaction, shard.moment()))

@@ -417,6 +417,11 @@ class TransactionMachine:
         moment: Moment,
     ) -> Sequence[Effect]:
         entry.is_pending = False
+        if error_code == codes.NONE and self.entries.get(transactional_id) is not entry:
+            # Unloaded meanwhile. Who has loaded the partition since has found it in the log, and
+            # sends the markers: those of two would come apart, and a late one would end the
+            # producer's next transaction.
+            error_code = codes.NOT_COORDINATOR
         effects = [*told(error_code)]
         if error_code != codes.NONE:
             if entry.now.producer_epoch == NO_ID:
@@ -435,12 +440,17 @@ class TransactionMachine:
             return self.on_markers_written(transactional_id, entry.now, moment)
         return [Reply(self._write_markers, DueMarkers(transactional_id, entry.now))]
 
+    def needs_markers(self, due: DueMarkers) -> bool:
+        """True until all markers of the transaction are known to be written."""
+        entry = self.entries.get(due.transactional_id)
+        return entry is not None and entry.now == due.transaction and entry.now.state in PREPARED
+
     def on_markers_written(
         self, transactional_id: str, transaction: Transaction, moment: Moment
     ) -> Sequence[Effect]:
         """All markers of a transaction are on disk, or need not be written."""
         entry = self.entries.get(transactional_id)
-        if entry is None or entry.now != transaction or entry.now.state not in PREPARED:
+        if entry is None or not self.needs_markers(DueMarkers(transactional_id, transaction)):
             return ()
         entry.now = states.completed(entry.now, moment.wall_ms)
         entry.has_failed_fence = False
