@@ -111,6 +111,24 @@ def test_a_marker_that_is_not_answered_is_to_be_tried_again() -> None:
     assert written.result() == codes.NOT_LEADER_OR_FOLLOWER
 
 
+def unknown_there(request: Any) -> Any:
+    answer = all_written(request)
+    for marker in answer.markers:
+        for topic in marker.topics:
+            for each in topic.partitions:
+                each.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
+    return answer
+
+
+def test_a_partition_that_another_broker_does_not_have_online_still_needs_its_marker() -> None:
+    """Kafka's broker says UNKNOWN_TOPIC_OR_PARTITION where its log directory has failed."""
+    scene = Scene()
+    written = scene.mark(7, 0, 0)
+    scene.go_on()
+    scene.answer(unknown_there)
+    assert written.result() == codes.NOT_LEADER_OR_FOLLOWER
+
+
 def test_what_waits_behind_a_request_without_an_answer_is_looked_up_anew_at_once() -> None:
     """Ten thousand markers for a broker that hung went out by thousands, each after 30 s, while
     their partitions were led elsewhere by then."""

@@ -197,8 +197,12 @@ class OtherBrokers:
                 for each in topic.partitions
             }
         for item in items:
-            place = item.producer.producer_id, item.place
-            item.written.set(found.get(place, codes.NOT_LEADER_OR_FOLLOWER))
+            code = found.get((item.producer.producer_id, item.place), codes.NOT_LEADER_OR_FOLLOWER)
+            if code == codes.UNKNOWN_TOPIC_OR_PARTITION:
+                # Kafka's brokers say so of a replica that is offline, or not theirs any more.
+                # Whether the partition is gone is for this broker's image to say.
+                code = codes.NOT_LEADER_OR_FOLLOWER
+            item.written.set(code)
         return not isinstance(answer, str)
 
     async def _send_questions(self, node_id: int, items: Sequence[Question]) -> bool:
