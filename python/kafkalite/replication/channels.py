@@ -39,7 +39,7 @@ class Channels:
         timeout_ms: int,
         then: Then,
     ) -> None:
-        """Sends a request of a flexible version."""
+        """Sends a request of a flexible version. `then` is called at once if it cannot be sent."""
         name: str = message._name
         key = _native.message_versions(name)[0]
         if key is None:
@@ -48,7 +48,12 @@ class Channels:
         kind = getattr(messages, name.removesuffix("Request") + "Response")
         self._waiting[self._last_number] = then, kind, version
         body = message.encode(version)
-        self._outbound.call(self._last_number, purpose, address, key, version, body, timeout_ms)
+        number = self._last_number
+        try:
+            self._outbound.call(number, purpose, address, key, version, body, timeout_ms)
+        except KafkaliteError as error:  # no thread for the connection: another time there may be
+            del self._waiting[number]
+            then(str(error))
 
     def ask(
         self, purpose: str, address: Address, message: Any, version: int, timeout_ms: int
