@@ -64,7 +64,7 @@ fn call(outbound: &Outbound, purpose: &str, port: u16, number: u64, body: &[u8])
         api_key: KEY,
         api_version: VERSION,
         body: body.to_vec(),
-        timeout: Duration::from_millis(500),
+        due: Instant::now() + Duration::from_millis(500),
     };
     outbound.call(purpose, call).unwrap();
 }
@@ -145,6 +145,24 @@ fn a_server_that_is_silent_is_given_up() {
 }
 
 #[test]
+fn requests_that_queue_behind_a_silent_server_are_given_up_together() {
+    let (silent_port, silent) = serve(vec![|_, _| ()]);
+    let (port, server) = serve(vec![echo]);
+    let outbound = Outbound::new("test".to_owned());
+    for number in 0..20 {
+        call(&outbound, "p", silent_port, number, b"");
+    }
+    let asked = Instant::now();
+    assert!(take(&outbound, 20).iter().all(|(_, answer)| answer.is_err()));
+    assert!(asked.elapsed() < Duration::from_secs(5), "one after the other");
+    call(&outbound, "p", port, 20, b"x");
+    assert_eq!(take(&outbound, 1), [(20, Ok(b"x".to_vec()))]);
+    drop(outbound);
+    silent.join().unwrap();
+    server.join().unwrap();
+}
+
+#[test]
 fn a_size_that_cannot_be_is_refused_before_memory_is_taken() {
     for size in [i32::MIN, -1, 0, 3, i32::MAX] {
         let (port, server) = serve(vec![match size {
@@ -182,7 +200,7 @@ fn a_version_that_the_server_does_not_know_is_not_sent() {
         api_key: KEY,
         api_version: VERSION + 1,
         body: Vec::new(),
-        timeout: Duration::from_millis(500),
+        due: Instant::now() + Duration::from_millis(500),
     };
     outbound.call("p", unknown).unwrap();
     let reason = take(&outbound, 1)[0].1.clone().unwrap_err();

@@ -60,6 +60,8 @@ class RemoteEngine:
         self._producer_ids = iter(range(0))
         self._versions_of: Address | None = None
         """The controller whose versions are known."""
+        self._asked_for_versions: Address | None = None
+        """The controller that is being asked for its versions."""
 
     def is_forwarded(self, request: _native.Request) -> bool:
         """Says that the controller answers this request."""
@@ -151,9 +153,12 @@ class RemoteEngine:
         code: int,
         sentence: str,
     ) -> None:
-        message = request.decode(kind)
+        try:
+            message = request.decode(kind)
+        except KafkaliteError:
+            message = None
         if message is None:
-            # As many elements would be repeated as no client looks at.
+            # It is malformed, or would have as many elements repeated as no client looks at.
             context.core.requests.close_connection(request)
             return
         answer = refused(request.api_key, message, code, sentence)
@@ -193,8 +198,10 @@ class RemoteEngine:
         """Has a controller that has just become the active one asked which versions it answers, and
         clients told."""
         address, context = self._member.controller_address, self._context
-        if context is not None and address not in (None, self._versions_of):
-            context.tasks.start(self._learn_versions(context, address))
+        if context is None or address in (None, self._versions_of, self._asked_for_versions):
+            return
+        self._asked_for_versions = address
+        context.tasks.start(self._learn_versions(context, address))
 
     async def _learn_versions(self, context: "Context", address: Address) -> None:
         request = messages.ApiVersionsRequest(
@@ -203,6 +210,8 @@ class RemoteEngine:
         answer = await self._member.channels.ask(
             "forwarding", address, request, API_VERSIONS_VERSION, REQUEST_TIMEOUT_MS
         )
+        if self._asked_for_versions == address:
+            self._asked_for_versions = None
         if isinstance(answer, str) or answer.error_code:
             context.log.debug(f"the versions of the controller at {address}: {answer}")
             return
@@ -252,11 +261,12 @@ class RemoteEngine:
         member = self._member
         due_ms = member.now_ms() + GIVE_UP_MS
         reason = "no controller is known that is active"
-        while member.now_ms() < due_ms:
+        while (left_ms := due_ms - member.now_ms()) > 0:
             address = member.controller_address
             if address is not None:
+                timeout_ms = min(left_ms, REQUEST_TIMEOUT_MS)
                 answer = await member.channels.ask(
-                    "forwarding", address, message, version, REQUEST_TIMEOUT_MS
+                    "forwarding", address, message, version, timeout_ms
                 )
                 if isinstance(answer, str):
                     reason = answer

@@ -34,7 +34,9 @@ pub struct Call {
     pub api_version: i16,
     /// The bytes behind the header.
     pub body: Vec<u8>,
-    pub timeout: Duration,
+    /// Until then there is an answer, or none. It counts the time in which the connection is busy with earlier
+    /// requests, so that those that queue behind a server that hangs end together.
+    pub due: Instant,
 }
 
 /// The number of a call, and the bytes behind the header of its answer, or why there is none.
@@ -129,7 +131,7 @@ fn gone(purpose: &str) -> Error {
 fn serve(calls: &Receiver<Call>, client_id: &str, shared: &Shared) {
     let mut connection: Option<Connection> = None;
     while let Ok(call) = calls.recv() {
-        let due = Instant::now() + call.timeout;
+        let due = call.due;
         let usable = connection
             .take()
             .filter(|each| *each.address() == call.address);

@@ -1,6 +1,6 @@
 //! Connections of the broker's own (`net/outbound.rs`) as Python uses them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -46,7 +46,7 @@ impl PyOutbound {
             api_key,
             api_version,
             body,
-            timeout: Duration::from_millis(timeout_ms),
+            due: Instant::now() + Duration::from_millis(timeout_ms),
         };
         let called = self.inner.call(purpose, call);
         called.map_err(|error| raise(py, &error))
