@@ -1,8 +1,9 @@
 """Committed offsets: how far each group has read each partition, and when that is forgotten.
 
-Values are as the log has them; only what is on disk is in here, so that nobody is told an offset
-that a power cut could take back. Offsets that were committed within a transaction wait beside them
-for its marker.
+Values are as the log has them. What this broker writes comes in here once it is committed, so that
+nobody is told an offset that a power cut could take back; what it finds in the log when it is
+elected comes in at once, although its high watermark may be below (docs/DIFFERENCES.md). Offsets
+that were committed within a transaction wait beside them for its marker.
 """
 
 from collections import deque
