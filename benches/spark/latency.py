@@ -4,7 +4,9 @@ the producer's timestamp until the driver has them, p50 and p99, and the CPU tha
     PYTHONPATH=tests:benches/vs_kafka python benches/spark/latency.py [--rounds 3] [--seconds 15]
 
 Spark's tuned connector on Apache Kafka and both engines on kafkalite take turns; both brokers run
-all the time. The producer is a process of its own, and the same for both brokers.
+all the time. The producer is a process of its own, and the same for both brokers. `floor` is a
+Python Data Source that asks no broker and makes its rows up, while the producer sends as ever: what
+Spark's Python Data Sources take, whatever they read.
 """
 
 import argparse
@@ -13,10 +15,14 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import pyarrow
 from meter import Meter
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
 from queries import JVM, PYTHON, TUNED, Engine
 from records import PARTITIONS
 from run import KEPT, beside_kafka, chosen, turns
@@ -24,7 +30,8 @@ from sides import Side, create_topic
 
 from kafkalite.client import Producer
 
-ENGINES = (TUNED, PYTHON, JVM)
+FLOOR = Engine("floor", "rows that a Python Data Source makes up", "ours", "made-up")
+ENGINES = (TUNED, PYTHON, JVM, FLOOR)
 TOPIC = "paced"
 VALUE = b"x" * 100
 TICK_S = 0.01
@@ -37,6 +44,45 @@ class Found(NamedTuple):
     p99: float
     batch: float
     cpu: float
+
+
+class MadeUp(DataSource):
+    """Rows as of a topic to which so many a second have been sent since 1970."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FLOOR.format
+
+    def schema(self) -> str:
+        return "timestamp TIMESTAMP"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
+        return MadeUpReader(int(self.options["rate"]))
+
+
+class MadeUpReader(DataSourceStreamReader):
+    """Offsets are counts of rows; tasks are as many as a topic has partitions."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return self.latestOffset()
+
+    def latestOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"rows": int(time.time() * self._rate)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [
+            InputPartition(range(start["rows"] + each, end["rows"], PARTITIONS))
+            for each in range(PARTITIONS)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        us = [row * 1_000_000 // self._rate for row in partition.value]
+        yield pyarrow.record_batch(
+            {"timestamp": pyarrow.array(us, pyarrow.timestamp("us", tz="UTC"))}
+        )
 
 
 def feed(servers: str, rate: int, seconds: float) -> None:
@@ -73,10 +119,14 @@ def measure(
     options = {"kafka.bootstrap.servers": side.bootstrap_servers, "subscribe": TOPIC}
     if engine.prunes_by_option:
         options["columns"] = "timestamp"
+    if engine is FLOOR:
+        options = {"rate": str(rate)}
     frame = spark.readStream.format(engine.format).options(**options, **engine.options).load()
     query = frame.writeStream.foreachBatch(take).trigger(processingTime="0 seconds").start()
+    ends = engine is not FLOOR
     try:
-        query.processAllAvailable()  # it has begun at the end of the topic
+        if ends:
+            query.processAllAvailable()  # it has begun at the end of the topic
         told = [side.bootstrap_servers, str(rate), str(warm_s + seconds)]
         with subprocess.Popen(
             [sys.executable, __file__, "--feed", *told], stdout=subprocess.PIPE, text=True
@@ -86,7 +136,8 @@ def measure(
             roots = {"driver": int(jvm.ProcessHandle.current().pid()), "broker": side.pid}
             with Meter(roots) as meter:
                 out, _ = feeder.communicate()
-                query.processAllAvailable()
+                if ends:
+                    query.processAllAvailable()
         assert int(out) >= 0.9 * rate * (warm_s + seconds), "the producer did not keep its pace"
     finally:
         query.stop()
@@ -124,6 +175,7 @@ def main() -> None:
     engines = [each for each in ENGINES if each.name in names]
     found: dict[str, list[Found]] = {each.name: [] for each in engines}
     with beside_kafka("latency") as (spark, sides, _):
+        spark.dataSource.register(MadeUp)
         for side in sides.values():
             create_topic(side, TOPIC, PARTITIONS, KEPT)
         for number in range(-1, arguments.rounds):
