@@ -1,6 +1,7 @@
 """The partitions of keys that clients name, and which of them a broker serves."""
 
 import tracemalloc
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,11 +10,11 @@ import pytest
 from kafkalite.coordinator.machine import Append
 from kafkalite.coordinator.record_serde import RecordSerde
 from kafkalite.coordinator.runtime import InternalTopic, Runtime
-from kafkalite.coordinator.shard import ACTIVE, FAILED
+from kafkalite.coordinator.shard import ACTIVE, FAILED, LOADING
 from kafkalite.errors import NotLeaderOrFollowerError
 from kafkalite.metadata.image import NO_LEADER, Image, PartitionImage, TopicImage
 from kafkalite.protocol import codes
-from kafkalite.tasks import Future
+from kafkalite.tasks import Future, Tasks
 from kafkalite.timers import Timers
 
 
@@ -59,15 +60,20 @@ class Answers:
 class Leading:
     """A runtime on broker 1, and the partitions of its topic as the controllers say."""
 
-    def __init__(self, *partitions: PartitionImage) -> None:
-        offsets = SimpleNamespace(log_start_offset=0, log_end_offset=0)
-        log = SimpleNamespace(offsets=offsets, directory="d", is_settled=True)
+    def __init__(self, *partitions: PartitionImage, log_end_offset: int = 0) -> None:
+        """Where it is more than 0, a log has to be read before its shard is served."""
+        offsets = SimpleNamespace(log_start_offset=0, log_end_offset=log_end_offset)
+        read = lambda _offset, _size_bytes: b""  # noqa: E731 - compaction has left no record
+        log = SimpleNamespace(offsets=offsets, directory="d", is_settled=True, read=read)
+        timers = Timers()
         find = lambda _name, _index: log  # noqa: E731 - a replica has a log, leading or not
         self.host = SimpleNamespace(
             image=Image(),
             cluster=SimpleNamespace(node_id=1),
             core=SimpleNamespace(logs=SimpleNamespace(find=find), requests=Answers()),
-            timers=Timers(),
+            timers=timers,
+            tasks=Tasks(timers, lambda _error: pytest.fail("a task has failed")),
+            background=SimpleNamespace(run=self._run_in_background),
             log=SimpleNamespace(error=lambda _sentence: None),
             logs=SimpleNamespace(append=self._append),
             now_ms=lambda: 0,
@@ -77,6 +83,8 @@ class Leading:
         """The appends to the log, in their order."""
         self.epochs: list[int | None] = []
         """The leader epochs in which alone they are taken."""
+        self.reads: list[tuple[Callable[[], None], Future[None]]] = []
+        """The reads of logs that threads in the background are doing."""
         topic = InternalTopic("__topic", len(partitions), {}, RecordSerde({}), 0, 5_000)
         self.runtime = Runtime[Any](cast(Any, self.host), topic, PlainMachine)
         self._show(partitions)
@@ -94,9 +102,22 @@ class Leading:
         self.epochs.append(decided_in)
         return self.appends[-1]
 
+    def _run_in_background(self, work: Callable[[], None]) -> Future[None]:
+        self.reads.append((work, Future[None]()))
+        return self.reads[-1][1]
+
     def end_turn(self) -> None:
         while (callback := self.host.timers.pop_due(0)) is not None:
             callback()
+
+    def end_read(self) -> None:
+        """The disk answers to the first read."""
+        work, read = self.reads.pop(0)
+        work()
+        read.set(None)
+        while self.host.tasks.ready:
+            self.host.tasks.ready.popleft()()
+            self.end_turn()
 
     def _show(self, partitions: tuple[PartitionImage, ...]) -> None:
         topic = TopicImage("__topic", b"t" * 16, partitions)
@@ -231,3 +252,41 @@ def test_leaders_change_as_before_when_the_topic_has_grown() -> None:
     new = led_by(1, 0, 1, 2)
     assert leading.elect(led_by(2, 1, 1, 2), led_by(1, 1, 2, 1), new) == [FAILED, ACTIVE]
     assert leading.elect(led_by(1, 2, 1, 2), led_by(2, 2, 2, 1), new) == [ACTIVE, FAILED]
+
+
+def test_one_shard_of_a_directory_is_read_at_a_time_after_a_failover() -> None:
+    """Each partition that changed hands had a queue and so a thread of its own: as many threads
+    read in one directory, and each hung with it, as partitions came with a failover."""
+    others = tuple(led_by(2, 0, 1, 2) for _ in range(10))
+    leading = Leading(*others, log_end_offset=1)
+    assert leading.elect(*(led_by(1, 1, 1, 2) for _ in others)) == [LOADING] * 10
+    for loaded_count in range(10):
+        assert len(leading.reads) == 1
+        leading.end_read()
+        assert leading.states().count(ACTIVE) == loaded_count + 1
+    assert not leading.reads
+
+
+def test_a_shard_that_comes_again_is_read_once_the_read_of_its_former_life_has_ended() -> None:
+    """A hung directory held a thread more for each time that its partitions changed hands."""
+    leading = Leading(led_by(1, 0, 1, 2), log_end_offset=1)
+    for epoch in (2, 4, 6):
+        assert leading.elect(led_by(1, epoch, 1, 2)) == [LOADING]
+    assert len(leading.reads) == 1
+    leading.end_read()
+    assert leading.states() == [LOADING]
+    assert len(leading.reads) == 1
+    leading.end_read()
+    assert leading.states() == [ACTIVE]
+    assert not leading.reads
+
+
+def test_a_topic_that_is_made_again_is_read_after_what_is_read_of_the_deleted_one() -> None:
+    leading = Leading(led_by(1, 0, 1, 2), log_end_offset=1)
+    leading.runtime.drop()
+    leading.runtime._take_shards(1)
+    assert len(leading.reads) == 1
+    leading.end_read()
+    assert leading.states() == [LOADING]
+    leading.end_read()
+    assert leading.states() == [ACTIVE]

@@ -72,8 +72,8 @@ class Runtime(Generic[M]):
         self._topic = topic
         self._make_machine = make_machine
         self._codec = CODECS[topic.codec] if 0 <= topic.codec < len(CODECS) else CODECS[0]
-        self._loading: list[list[Loading[M]]] = []
-        """The loads of each log directory, in this order."""
+        self._loading: dict[str, list[Loading[M]]] = {}
+        """The loads of each log directory that has any, in this order."""
         self._making: Future[None] | None = None
         self._partitions: dict[str, int] = {}
         """Key -> partition, of keys that were asked for lately."""
@@ -133,7 +133,6 @@ class Runtime(Generic[M]):
         """The topic itself was deleted, and everything with it."""
         self._unload()
         self.shards = []
-        self._loading = []
 
     def on_leaders(self) -> None:
         """Partitions of the topic may have come, or have other leaders: those that this broker
@@ -175,23 +174,27 @@ class Runtime(Generic[M]):
     def _load_anew(self, index: int) -> None:
         """This broker leads a partition that it has not served."""
         self.shards[index] = shard = self._new_shard(index)
-        loading = self._begin_loading(shard)
-        if loading is not None:
-            queue = [loading]
-            self._loading = [each for each in self._loading if each]
-            self._loading.append(queue)
-            self._host.tasks.start(self._load(queue))
+        self._begin_loading(shard)
 
-    def _begin_loading(self, shard: Shard[M]) -> Loading[M] | None:
-        """Begins to load a shard if this broker leads its partition."""
+    def _begin_loading(self, shard: Shard[M]) -> None:
+        """Has a shard loaded if this broker leads its partition, after those of its directory that
+        are being loaded."""
         topic = self._host.image.topics[self._topic.name]
         partition = topic.partitions[shard.partition]
         shard.leader_epoch = partition.leader_epoch
         shard.is_alone = partition.replicas == (self._host.cluster.node_id,)
         if partition.leader != self._host.cluster.node_id:
             shard.state = FAILED
-            return None
-        return shard.load()
+            return
+        loading = shard.load()
+        if loading is None:
+            return
+        queue = self._loading.get(loading.directory)
+        if queue is None:
+            self._loading[loading.directory] = queue = [loading]
+            self._host.tasks.start(self._load(loading.directory, queue))
+        else:
+            queue.append(loading)
 
     def _new_shard(self, index: int) -> Shard[M]:
         topic = self._topic
@@ -220,28 +223,25 @@ class Runtime(Generic[M]):
     def _take_shards(self, count: int) -> None:
         self._partitions.clear()
         self.shards = [self._new_shard(index) for index in range(count)]
-        by_directory: dict[str, list[Loading[M]]] = {}
         for shard in self.shards:
-            loading = self._begin_loading(shard)
-            if loading is not None:
-                by_directory.setdefault(loading.directory, []).append(loading)
-        self._loading = list(by_directory.values())
-        for queue in self._loading:
-            self._host.tasks.start(self._load(queue))
+            self._begin_loading(shard)
 
-    async def _load(self, queue: list[Loading[M]]) -> None:
+    async def _load(self, directory: str, queue: list[Loading[M]]) -> None:
         """Loads shards of one log directory, piece by piece of the one that is the first then."""
-        while queue:
-            if queue[0].shard.state == LOADING:
-                await queue[0].go_on()
-            else:
-                del queue[0]
-        if not any(self._loading):
+        try:
+            while queue:
+                if queue[0].shard.state == LOADING:
+                    await queue[0].go_on()
+                else:
+                    del queue[0]
+        finally:
+            del self._loading[directory]
+        if not self._loading:
             gc.freeze()  # as in `loader.py`
 
     def _load_first(self, shard: Shard[M]) -> None:
         """Somebody asks for the shard."""
-        for queue in self._loading:
+        for queue in self._loading.values():
             for index, loading in enumerate(queue):
                 if loading.shard is shard:
                     queue.insert(0, queue.pop(index))
