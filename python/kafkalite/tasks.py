@@ -122,6 +122,13 @@ class Future(Generic[T]):
             watcher()
 
 
+def completed(value: T) -> Future[T]:
+    """A future whose value is there already."""
+    future = Future[T]()
+    future.set(value)
+    return future
+
+
 async def all_done(futures: Iterable[Future[Any]]) -> None:
     """Returns once all of them are there, or will never be."""
     for each in futures:

@@ -3,7 +3,7 @@ made to wait and to fail."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, MessageTooLargeError, StorageError
@@ -12,6 +12,8 @@ from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.tasks import Future, Tasks, TimeLimit
 from kafkalite.timers import Timers
+
+T = TypeVar("T")
 
 CONFIG = {
     "group.max.size": 100,
@@ -28,6 +30,21 @@ CONFIG = {
     "producer.id.expiration.ms": 86_400_000,
     "offsets.commit.timeout.ms": 5_000,
 }
+
+
+def when_done(future: Future[T], tell: Callable[[T], object]) -> None:
+    """`tell(value)` once it is there: at once, or within the call that sets it."""
+    if future.is_done:
+        tell(future.result())
+    else:
+        future.watch(lambda: tell(future.result()))
+
+
+def collect(future: Future[T]) -> list[T]:
+    """Where its value arrives."""
+    arrived: list[T] = []
+    when_done(future, arrived.append)
+    return arrived
 
 
 class Offsets(NamedTuple):

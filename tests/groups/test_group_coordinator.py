@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from groups.fake_host import FakeHost, MemoryLog, make_host
+from groups.fake_host import FakeHost, MemoryLog, collect, make_host
 from groups.play import subscription
 from kafkalite import _native
 from kafkalite.coordinator.loader import STEP_COUNT
@@ -64,14 +64,9 @@ def commit(
 
 
 def fetched(coordinator: GroupCoordinator, group: str, stable: bool = False) -> dict[int, int]:
-    found: list[dict[int, int]] = []
-
-    def reply(answer: OffsetsAnswer) -> None:
-        offsets = answer.offsets.get("t", {})
-        found.append({index: each.offset for index, each in offsets.items()})
-
-    coordinator.fetch_offsets(group, stable, reply)
-    return found[0] if found else {}
+    answer = coordinator.fetch_offsets(group, stable)
+    offsets = answer.result().offsets.get("t", {}) if answer.is_done else {}
+    return {index: each.offset for index, each in offsets.items()}
 
 
 def join(
@@ -81,7 +76,6 @@ def join(
     instance: str | None = None,
     session_ms: int = 10_000,
 ) -> list[JoinAnswer]:
-    arrived: list[JoinAnswer] = []
     request = JoinRequest(
         member_id=member_id,
         group_instance_id=instance,
@@ -95,8 +89,7 @@ def join(
         needs_member_id=False,
         can_skip_assignment=True,
     )
-    coordinator.join(group, request, arrived.append)
-    return arrived
+    return collect(coordinator.join(group, request))
 
 
 def stable(
@@ -109,11 +102,10 @@ def stable(
     joined = join(coordinator, group, "", instance, session_ms)
     host.run()
     member_id = joined[0].member_id
-    arrived: list[Any] = []
     request = SyncRequest(member_id, instance, 1, None, None, {member_id: b"all"})
-    coordinator.sync(group, request, arrived.append)
+    synced = coordinator.sync(group, request)
     host.run()
-    assert arrived[0].assignment == b"all"
+    assert synced.result().assignment == b"all"
     return member_id
 
 
@@ -160,12 +152,11 @@ def test_a_stable_fetch_waits_for_what_is_being_written() -> None:
     host = make_host()
     coordinator = made(host)
     commit(coordinator, "g", 7)
-    found: list[int] = []
-    coordinator.fetch_offsets("g", True, lambda answer: found.append(len(answer.offsets)))
+    found = coordinator.fetch_offsets("g", True)
     host.turn()
-    assert found == []
+    assert not found.is_done
     host.flush()
-    assert found == [1]
+    assert len(found.result().offsets) == 1
 
 
 def test_the_topic_is_made_with_kafkas_configs() -> None:
@@ -252,11 +243,10 @@ def test_what_too_few_replicas_in_sync_hold_up_comes_again(
     host.run()
     host.append_error = error("too few")
     refused = commit(coordinator, "g", 2)
-    deleted: list[int] = []
-    coordinator.delete_group("old", deleted.append)
+    deleted = coordinator.delete_group("old")
     host.run()
     assert refused == [[codes.COORDINATOR_NOT_AVAILABLE]]
-    assert deleted == [codes.COORDINATOR_NOT_AVAILABLE]
+    assert deleted.result() == codes.COORDINATOR_NOT_AVAILABLE
     host.append_error = None
     taken = commit(coordinator, "g", 4)
     host.run()
@@ -309,7 +299,7 @@ def test_groups_members_and_offsets_come_back_out_of_the_log() -> None:
     commit(coordinator, "simple", 2)
     commit(coordinator, "ended", 3)
     host.run()
-    coordinator.delete_group("ended", lambda _code: None)
+    coordinator.delete_group("ended")
     host.run()
     again, coordinator = restarted(host)
     assert fetched(coordinator, "members") == {0: 42}
@@ -390,8 +380,8 @@ def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
         check = answer.is_unstable
         unstable.append(None if check is None else check("t", 4))
 
-    coordinator.fetch_offsets("g", True, tell)
-    coordinator.fetch_offsets("g", False, tell)
+    tell(coordinator.fetch_offsets("g", True).result())
+    tell(coordinator.fetch_offsets("g", False).result())
     assert unstable == [True, None]
 
 
@@ -491,11 +481,10 @@ def test_a_commit_on_its_way_does_not_outlive_its_group() -> None:
     commit(coordinator, "g", 1, 0)
     host.run()
     commit(coordinator, "g", 2, 1)
-    deleted: list[int] = []
-    coordinator.delete_group("g", deleted.append)
+    deleted = coordinator.delete_group("g")
     later = commit(coordinator, "g", 3, 2)
     host.run()
-    assert (deleted, later) == ([0], [[0]])
+    assert (deleted.result(), later) == (codes.NONE, [[0]])
     assert fetched(coordinator, "g") == {2: 3}
     assert fetched(restarted(host)[1], "g") == {2: 3}
 
@@ -506,11 +495,10 @@ def test_a_group_whose_deletion_cannot_be_written_is_still_there() -> None:
     commit(coordinator, "g", 1)
     host.run()
     host.append_error = codes_error()
-    deleted: list[int] = []
-    coordinator.delete_group("g", deleted.append)
+    deleted = coordinator.delete_group("g")
     host.run()
     host.append_error = None
-    assert deleted == [codes.UNKNOWN_SERVER_ERROR]
+    assert deleted.result() == codes.UNKNOWN_SERVER_ERROR
     assert fetched(coordinator, "g") == {0: 1}
     assert coordinator.describe("g")[1] is not None
 
@@ -579,7 +567,7 @@ def test_offsets_of_an_empty_group_last_from_when_it_became_empty() -> None:
     for _ in range(200):
         host.pass_time(9_000)
         coordinator.heartbeat("g", member_id, None, 1)
-    coordinator.leave("g", [(member_id, None, None)], lambda _answer: None)
+    coordinator.leave("g", [(member_id, None, None)])
     host.pass_time(50 * 60_000)
     assert fetched(coordinator, "g") == {0: 1}
     host.pass_time(20 * 60_000)
@@ -691,16 +679,14 @@ def test_where_too_much_waits_for_a_disk_no_more_may_wait_with_it() -> None:
     for group in ["simple", *same[:2]]:
         assert commit(coordinator, group, 3) == [[refused]]
         assert join(coordinator, group)[0].error_code == refused
-        told: list[Any] = []
-        coordinator.leave(group, [("m", None, None)], told.append)
-        coordinator.delete_offsets(group, [("t", 0)], told.append)
-        coordinator.delete_group(group, told.append)
+        assert coordinator.leave(group, [("m", None, None)]).result() == (refused, [])
+        assert coordinator.delete_offsets(group, [("t", 0)]).result() == (refused, [])
+        assert coordinator.delete_group(group).result() == refused
         request = SyncRequest("m", None, 1, None, None, {})
-        coordinator.sync(group, request, told.append)
-        coordinator.fetch_offsets(group, True, lambda answer: told.append(answer.error_code))  # noqa: B023
-        assert told[:3] == [(refused, []), (refused, []), refused]
+        assert coordinator.sync(group, request).result().error_code == refused
         # Clients know no other word for offsets.
-        assert (told[3].error_code, told[4]) == (refused, codes.NOT_COORDINATOR)
+        fetched_stable = coordinator.fetch_offsets(group, True).result()
+        assert fetched_stable.error_code == codes.NOT_COORDINATOR
     assert fetched(coordinator, "simple") == {0: 1}
     others = [name for name in map(str, range(99)) if not on_one_disk(coordinator, name, "simple")]
     assert commit(coordinator, others[0], 1) == []

@@ -7,10 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groups.fake_host import MemoryLog, make_host
+from groups.fake_host import MemoryLog, make_host, when_done
 from kafkalite.groups.coordinator import GroupCoordinator
 from kafkalite.groups.events import CommitRequest, OffsetToCommit
-from kafkalite.groups.offsets import OffsetsAnswer
 from kafkalite.protocol import codes
 
 # As often as they stand here: a history of crashes alone tells nothing.
@@ -88,13 +87,14 @@ class History:
 
     def delete_group(self, group: str, *_: Any) -> None:
         if self.coordinator.describe(group)[1] is not None:
-            self.coordinator.delete_group(group, self.note("delete group", group))
+            reply = self.note("delete group", group)
+            when_done(self.coordinator.delete_group(group), reply)
 
     def delete_offset(self, group: str, topic: str, partition: int, _: int) -> None:
         is_known = (topic, partition) in self.state(len(self.changes)).get(group, {})
         if self.coordinator.describe(group)[1] is not None and is_known:
             reply = self.note("delete offsets", (group, (topic, partition)))
-            self.coordinator.delete_offsets(group, [(topic, partition)], reply)
+            when_done(self.coordinator.delete_offsets(group, [(topic, partition)]), reply)
 
     def delete_topic(self, _: str, topic: str, *__: Any) -> None:
         self.note("delete topic", topic)
@@ -138,15 +138,13 @@ class History:
     def offsets_are_those_on_disk(self) -> None:
         expected = self.state(self.durable)
         for group in ("a", "b"):
-            found: dict[tuple[str, int], int] = {}
-
-            def reply(answer: OffsetsAnswer, found: Any = found) -> None:
-                assert answer.error_code == codes.NONE
-                for topic, partitions in answer.offsets.items():
-                    for index, each in partitions.items():
-                        found[topic, index] = each.offset
-
-            self.coordinator.fetch_offsets(group, False, reply)
+            answer = self.coordinator.fetch_offsets(group, False).result()
+            assert answer.error_code == codes.NONE
+            found = {
+                (topic, index): each.offset
+                for topic, partitions in answer.offsets.items()
+                for index, each in partitions.items()
+            }
             assert found == expected.get(group, {})
 
     def answers_come_in_order_and_only_for_what_is_on_disk(self) -> None:

@@ -287,18 +287,11 @@ def test_groups_and_offsets_are_the_same_from_either_log(
     }
     found: dict[str, dict[int, tuple[int, int, str]]] = {}
     for group in states:
-        coordinator.fetch_offsets(
-            group,
-            False,
-            lambda answer, group=group: found.update(
-                {
-                    group: {
-                        index: (each.offset, each.leader_epoch, each.metadata)
-                        for index, each in answer.offsets.get("story", {}).items()
-                    }
-                }
-            ),
-        )
+        answer = coordinator.fetch_offsets(group, False).result()
+        found[group] = {
+            index: (each.offset, each.leader_epoch, each.metadata)
+            for index, each in answer.offsets.get("story", {}).items()
+        }
     assert found["story-stable"] == {0: (5, 0, "mä"), 1: (6, 0, "mä")}
     assert found["story-simple"] == {0: (3, -1, "")}
     assert found["story-expires"] == {1: (8, -1, "")}

@@ -7,7 +7,7 @@ Kafka's coordinator answers after `offsets.commit.timeout.ms`, and keeps what it
 
 from typing import Any
 
-from groups.fake_host import FakeHost, make_host
+from groups.fake_host import FakeHost, collect, make_host
 from groups.test_group_coordinator import commit, fetched, join, made, stable
 from kafkalite.groups.coordinator import GroupCoordinator
 from kafkalite.groups.events import CommitRequest, OffsetsInTransaction, OffsetToCommit, SyncRequest
@@ -59,9 +59,7 @@ def test_while_a_write_is_overdue_further_ones_are_refused_and_nothing_is_gather
     for _ in range(100):
         assert commit(coordinator, "simple", 3) == [[REFUSED]]
     assert join(coordinator, "other")[0].error_code == REFUSED
-    told: list[int] = []
-    coordinator.fetch_offsets("g", True, lambda answer: told.append(answer.error_code))
-    assert told == [codes.NOT_COORDINATOR]
+    assert coordinator.fetch_offsets("g", True).result().error_code == codes.NOT_COORDINATOR
     assert coordinator.heartbeat("g", member, None, 1) == codes.NONE
     # What time asks for is refused, too: the member is gone, and that is not written.
     pass_uncommitted(host, 10_000)
@@ -78,16 +76,15 @@ def test_while_a_write_is_overdue_further_ones_are_refused_and_nothing_is_gather
 def test_who_waits_for_stable_offsets_behind_an_overdue_write_is_sent_away() -> None:
     """NOT_COORDINATOR, as Kafka's consumers before 3.9 want it (`handleOffsetFetchException`)."""
     host, coordinator = made_of_one()
-    told: list[int] = []
     # One of them is in the batch, the other one behind it.
     commit(coordinator, "g", 1)
-    coordinator.fetch_offsets("g", True, lambda answer: told.append(answer.error_code))
+    inside = coordinator.fetch_offsets("g", True)
     host.turn()
-    coordinator.fetch_offsets("g", True, lambda answer: told.append(answer.error_code))
+    behind = coordinator.fetch_offsets("g", True)
     pass_uncommitted(host, TIMEOUT_MS)
-    assert told == [codes.NOT_COORDINATOR] * 2
+    assert inside.result().error_code == behind.result().error_code == codes.NOT_COORDINATOR
+    # A second answer would be an error of the future.
     host.run()
-    assert told == [codes.NOT_COORDINATOR] * 2
 
 
 def test_an_assignment_that_is_not_committed_in_time_begins_another_rebalance() -> None:
@@ -96,9 +93,8 @@ def test_an_assignment_that_is_not_committed_in_time_begins_another_rebalance() 
     joined = join(coordinator, "g")
     host.run()
     member = joined[0].member_id
-    arrived: list[Any] = []
     request = SyncRequest(member, None, 1, None, None, {member: b"all"})
-    coordinator.sync("g", request, arrived.append)
+    arrived = collect(coordinator.sync("g", request))
     host.turn()
     pass_uncommitted(host, TIMEOUT_MS)
     assert [each.error_code for each in arrived] == [REFUSED]
@@ -116,9 +112,8 @@ def test_offsets_of_a_transaction_that_are_not_committed_in_time_are_refused_and
     assert guard is not None
     assert code == codes.NONE
     request = CommitRequest("", None, -1, -1, True, [OffsetToCommit("t", b"i" * 16, 0, 5, -1, "")])
-    arrived: list[list[int]] = []
-    coordinator.commit_in_transaction(
-        "g", request, OffsetsInTransaction(7, 0, guard), arrived.append
+    arrived = collect(
+        coordinator.commit_in_transaction("g", request, OffsetsInTransaction(7, 0, guard))
     )
     host.turn()
     pass_uncommitted(host, TIMEOUT_MS)

@@ -16,6 +16,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, Protocol
 
+from groups.fake_host import when_done
 from kafkalite.api import (
     k22_init_producer_id,
     k24_add_partitions_to_txn,
@@ -37,7 +38,7 @@ from kafkalite.metadata.image import (
 )
 from kafkalite.metadata.write_lock import WriteLock
 from kafkalite.protocol import codes, messages
-from kafkalite.tasks import Future, Task, Tasks, TimeLimit
+from kafkalite.tasks import Future, Tasks, TimeLimit
 from kafkalite.timers import Timers
 from kafkalite.transactions.coordinator import TransactionCoordinator
 from sim.model_log import NO_TRANSACTION, Batch, ModelLog, RefusedError, parsed_batch
@@ -231,11 +232,7 @@ class Broker:
         if not isinstance(answer, Coroutine):
             reply(answer)
             return
-        task: Task[Any] = self.tasks.start(answer)
-        if task.is_done:
-            reply(task.result())
-        else:
-            task.watch(lambda: reply(task.result()))
+        when_done(self.tasks.start(answer), reply)
 
     def ask_coordinator(self, message: Any, told: Callable[[Sequence[int]], None]) -> None:
         """AddPartitionsToTxn, as Produce asks it within the process."""
@@ -244,7 +241,7 @@ class Broker:
 
     def fetch_offsets(self, group_id: str, reply: Callable[[OffsetsAnswer], None]) -> None:
         """OffsetFetch with `require_stable`."""
-        self.groups.fetch_offsets(group_id, True, reply)
+        when_done(self.groups.fetch_offsets(group_id, True), reply)
         self._go_on()
 
     def _on_failed_task(self, error: Exception) -> None:

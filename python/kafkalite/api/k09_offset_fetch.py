@@ -22,7 +22,7 @@ from kafkalite.access import DESCRIBE, GROUP, TOPIC
 from kafkalite.context import Context
 from kafkalite.groups.offsets import CommittedOffset, GroupOffsets, OffsetsAnswer
 from kafkalite.protocol import codes, messages
-from kafkalite.tasks import Future
+from kafkalite.tasks import Future, completed
 
 NAME = "OffsetFetch"
 
@@ -75,12 +75,9 @@ def _fetch(
     message: messages.OffsetFetchRequest,
     group_id: str,
 ) -> Future[OffsetsAnswer]:
-    answer = Future[OffsetsAnswer]()
-    if context.may(request, DESCRIBE, GROUP, group_id):
-        context.groups.fetch_offsets(group_id, message.require_stable, answer.set)
-    else:
-        answer.set(OffsetsAnswer.refusal(codes.GROUP_AUTHORIZATION_FAILED))
-    return answer
+    if not context.may(request, DESCRIBE, GROUP, group_id):
+        return completed(OffsetsAnswer.refusal(codes.GROUP_AUTHORIZATION_FAILED))
+    return context.groups.fetch_offsets(group_id, message.require_stable)
 
 
 async def _topics(

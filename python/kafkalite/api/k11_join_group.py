@@ -54,9 +54,7 @@ def handle(
         needs_member_id=version >= 4,
         can_skip_assignment=version >= 9,
     )
-    answer = Future[JoinAnswer]()
-    context.groups.join(message.group_id, joining, answer.set)
-    return _answer(answer, version)
+    return _answer(context.groups.join(message.group_id, joining), version)
 
 
 async def _answer(joined: Future[JoinAnswer], version: int) -> messages.JoinGroupResponse:

@@ -17,9 +17,7 @@ from typing import Any
 from kafkalite import _native
 from kafkalite.access import GROUP, READ
 from kafkalite.context import Context
-from kafkalite.groups.events import GroupAnswer
 from kafkalite.protocol import codes, messages
-from kafkalite.tasks import Future
 
 NAME = "LeaveGroup"
 
@@ -40,9 +38,7 @@ async def handle(
             async for each in context.tasks.sliced(message.members)
         ]
 
-    left = Future[GroupAnswer]()
-    context.groups.leave(message.group_id, leaving, left.set)
-    code, results = await left
+    code, results = await context.groups.leave(message.group_id, leaving)
     if version < 3:
         return kind(error_code=code or results[0])
     return kind(

@@ -21,7 +21,7 @@ from kafkalite.access import GROUP, READ
 from kafkalite.context import Context
 from kafkalite.groups.events import SyncAnswer, SyncRequest
 from kafkalite.protocol import codes, messages
-from kafkalite.tasks import Future
+from kafkalite.tasks import Future, completed
 
 NAME = "SyncGroup"
 WAITS_FOR_OTHERS = True
@@ -31,14 +31,11 @@ def handle(
     context: Context, request: _native.Request, message: messages.SyncGroupRequest
 ) -> Coroutine[Any, Any, messages.SyncGroupResponse]:
     """Answers once the leader's assignment is on disk."""
-    answer = Future[SyncAnswer]()
     names_protocol = message.protocol_type is not None and message.protocol_name is not None
     if request.api_version >= 5 and not names_protocol:
-        answer.set(SyncAnswer(codes.INCONSISTENT_GROUP_PROTOCOL))
-        return _answer(answer)
+        return _answer(completed(SyncAnswer(codes.INCONSISTENT_GROUP_PROTOCOL)))
     if not context.may(request, READ, GROUP, message.group_id):
-        answer.set(SyncAnswer(codes.GROUP_AUTHORIZATION_FAILED))
-        return _answer(answer)
+        return _answer(completed(SyncAnswer(codes.GROUP_AUTHORIZATION_FAILED)))
     asked = SyncRequest(
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
@@ -47,8 +44,7 @@ def handle(
         protocol_name=message.protocol_name,
         assignments={each.member_id: each.assignment for each in message.assignments},
     )
-    context.groups.sync(message.group_id, asked, answer.set)
-    return _answer(answer)
+    return _answer(context.groups.sync(message.group_id, asked))
 
 
 async def _answer(synced: Future[SyncAnswer]) -> messages.SyncGroupResponse:

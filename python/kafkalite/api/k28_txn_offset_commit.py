@@ -26,7 +26,6 @@ from kafkalite.context import Context
 from kafkalite.groups.events import CommitRequest, OffsetsInTransaction, OffsetToCommit
 from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.protocol import codes, messages
-from kafkalite.tasks import Future
 from kafkalite.transactions.machine import AddRequest
 from kafkalite.transactions.states import CLIENT_TV_OF_EPOCHS
 
@@ -124,9 +123,7 @@ async def _commit(
             knows_missing_groups=False,
             offsets=taken[first : first + OFFSETS_AT_ONCE],
         )
-        told = Future[list[int]]()
-        context.groups.commit_in_transaction(group_id, commit, transaction, told.set)
-        results += await told
+        results += await context.groups.commit_in_transaction(group_id, commit, transaction)
         if len(results) < len(taken):
             await context.tasks.yield_now()
     return results

@@ -28,8 +28,7 @@ async def handle(
         if not context.may(request, DELETE, GROUP, group_id):
             denied.append(group_id)
             continue
-        ended[group_id] = Future[int]()
-        context.groups.delete_group(group_id, ended[group_id].set)
+        ended[group_id] = context.groups.delete_group(group_id)
     results = [
         kind.DeletableGroupResult(group_id=group_id, error_code=await code)
         async for group_id, code in sliced(ended.items())

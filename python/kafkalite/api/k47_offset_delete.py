@@ -15,9 +15,7 @@ from kafkalite import _native
 from kafkalite.access import DELETE, GROUP, READ, TOPIC
 from kafkalite.api.topics_of_answer import Judged, merged, with_results
 from kafkalite.context import Context
-from kafkalite.groups.events import GroupAnswer
 from kafkalite.protocol import codes, messages
-from kafkalite.tasks import Future
 
 NAME = "OffsetDelete"
 
@@ -51,10 +49,8 @@ async def handle(
     code, results = codes.NONE, list[int]()
     # Of none, too: the group may be refused.
     for first in range(0, max(1, len(known)), OFFSETS_AT_ONCE):
-        deleted = Future[GroupAnswer]()
         piece = known[first : first + OFFSETS_AT_ONCE]
-        context.groups.delete_offsets(message.group_id, piece, deleted.set)
-        code, answers = await deleted
+        code, answers = await context.groups.delete_offsets(message.group_id, piece)
         if code != codes.NONE:
             break
         results += answers

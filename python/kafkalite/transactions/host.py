@@ -1,21 +1,18 @@
 """The broker as the transaction coordinator needs it (`kafkalite.context.Context`)."""
 
-from collections.abc import Callable
 from typing import Protocol
 
 from kafkalite.coordinator.machine import Producer
 from kafkalite.coordinator.runtime import RuntimeHost
 from kafkalite.metadata.engine import Engine
-from kafkalite.tasks import TimeLimit
+from kafkalite.tasks import Future, TimeLimit
 from kafkalite.transactions.other_brokers import Peers
 
 
 class Groups(Protocol):
     """The group coordinator."""
 
-    def end_transaction(
-        self, partition: int, producer: Producer, reply: Callable[[int], None]
-    ) -> None: ...
+    def end_transaction(self, partition: int, producer: Producer) -> Future[int]: ...
 
 
 class Replicas(Protocol):

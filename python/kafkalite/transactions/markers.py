@@ -23,7 +23,7 @@ from kafkalite.coordinator.machine import Marker, Producer
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.image import OFFSETS_TOPIC, has_partition
 from kafkalite.protocol import codes
-from kafkalite.tasks import Future, Task, all_done
+from kafkalite.tasks import Future, Task, all_done, completed
 from kafkalite.transactions.host import TransactionHost
 from kafkalite.transactions.other_brokers import OtherBrokers
 from kafkalite.transactions.states import TopicPartition
@@ -180,27 +180,21 @@ class MarkerWriter:
         return self._context.cluster.leader_elsewhere(topic, partition)
 
     def _begin(self, producer: Producer, topic: str, partition: int) -> Future[int]:
-        written = Future[int]()
         try:
-            self._begin_write(producer, (topic, partition), written)
+            return self._write(producer, topic, partition)
         except Exception as error:  # noqa: BLE001 - what was decided is not given up for a defect
             self._context.log.error(f"a marker of {topic}-{partition} failed: {error!r}")
-            written.set(codes.UNKNOWN_SERVER_ERROR)
-        return written
+            return completed(codes.UNKNOWN_SERVER_ERROR)
 
-    def _begin_write(self, producer: Producer, place: TopicPartition, written: Future[int]) -> None:
-        topic, partition = place
+    def _write(self, producer: Producer, topic: str, partition: int) -> Future[int]:
         context = self._context
         if not has_partition(context.image, topic, partition):
-            written.set(codes.UNKNOWN_TOPIC_OR_PARTITION)
-            return
+            return completed(codes.UNKNOWN_TOPIC_OR_PARTITION)
         if topic == OFFSETS_TOPIC:
-            context.groups.end_transaction(partition, producer, written.set)
-            return
+            return context.groups.end_transaction(partition, producer)
         code = context.replicas.refusal(topic, partition)
         if code:
-            written.set(code)
-            return
+            return completed(code)
         marker = producer.marker
         if marker is None:
             raise RuntimeError("no marker")
@@ -212,11 +206,13 @@ class MarkerWriter:
             coordinator_epoch=marker.coordinator_epoch,
         )
         appended = context.logs.append(topic, partition, batch, marker.transaction_version)
+        written = Future[int]()
         tell = partial(_settle, appended, written)
         if appended.is_done:
             tell()
         else:
             appended.watch(tell)
+        return written
 
     def _pause(self, pause_ms: int) -> Future[None]:
         over = Future[None]()
