@@ -96,7 +96,7 @@ def run(
         pipeline.send(broker, topic, (each.record() for each in made if each.topic == topic))
     pipeline.step(f"{len(made):,} changes of orders and customers sent")
     with postgres.server() as database:
-        create_tables(database)
+        postgres.create_tables(database, TABLES)
         changes = read(spark, broker.bootstrap_servers, -(-len(made) // BATCHES))
         pipeline.follow(keep(changes, database, folder / "checkpoint"))
         found = rows(database)
@@ -105,14 +105,6 @@ def run(
     named = sum(row[3] is not None for row in found)
     pipeline.step(f"the table has {len(found):,} orders, {named:,} of them of known customers")
     return found
-
-
-def create_tables(database: str) -> None:
-    """The tables, empty."""
-    import psycopg
-
-    with psycopg.connect(database) as connection:
-        connection.execute(TABLES + postgres.LEDGER)
 
 
 def read(spark: "SparkSession", servers: str, per_batch: int) -> "DataFrame":
@@ -134,20 +126,16 @@ def read(spark: "SparkSession", servers: str, per_batch: int) -> "DataFrame":
 
 def keep(changes: "DataFrame", database: str, checkpoint: Path) -> "StreamingQuery":
     """Starts the query, which ends at the end of the topics."""
+    return postgres.store(changes, database, checkpoint, ARRIVED, STORE, last_of_each_key)
+
+
+def last_of_each_key(batch: "DataFrame") -> "DataFrame":
+    """The last change of each row: all of a key are in one partition, in the order of their
+    offsets."""
     from pyspark.sql import functions
 
-    def write(batch: "DataFrame", number: int) -> None:
-        # All changes of a key are in one partition, in the order of their offsets.
-        last = batch.groupBy("topic", "key").agg(functions.max_by("value", "offset").alias("value"))
-        arrived = last.selectExpr("topic", "INT(key)", "value IS NULL", "value.*")
-        postgres.store_once(database, arrived, number, ARRIVED, STORE)
-
-    return (
-        changes.writeStream.foreachBatch(write)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
+    last = batch.groupBy("topic", "key").agg(functions.max_by("value", "offset").alias("value"))
+    return last.selectExpr("topic", "INT(key)", "value IS NULL", "value.*")
 
 
 def rows(database: str) -> list[tuple[Any, ...]]:

@@ -46,7 +46,7 @@ def run(
     payments.send(broker, made)
     arrived = payments.read(spark, broker.bootstrap_servers, -(-len(made) // payments.BATCHES))
     with postgres.server() as database:
-        create_tables(database)
+        postgres.create_tables(database, TABLES)
         pipeline.follow(store(arrived, database, folder / "payments"))
         check_tables(database, made)
     pipeline.step("rows and balances of accounts are as the payments were")
@@ -56,27 +56,10 @@ def run(
     return made
 
 
-def create_tables(database: str) -> None:
-    """The tables, empty."""
-    import psycopg
-
-    with psycopg.connect(database) as connection:
-        connection.execute(TABLES + postgres.LEDGER)
-
-
 def store(arrived: "DataFrame", database: str, checkpoint: Path) -> "StreamingQuery":
     """Starts the query, which ends at the end of the topic."""
-
-    def write(batch: "DataFrame", number: int) -> None:
-        postgres.store_once(database, batch, number, ARRIVED, STORE)
-
     rows = arrived.where(payments.IS_PAYMENT).select("payment", "account", "cents")
-    return (
-        rows.writeStream.foreachBatch(write)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
+    return postgres.store(rows, database, checkpoint, ARRIVED, STORE)
 
 
 def check_tables(database: str, made: Iterable[payments.Payment]) -> None:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ import pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
 
 LEDGER = "CREATE TABLE batches (query text PRIMARY KEY, batch bigint);"
 # Waits for another driver of the same query, if there is one; no row: the batch is there already.
@@ -34,15 +35,45 @@ START_S = 120
 INITDB = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
 
 
-def store_once(
-    database: str, batch: "DataFrame", number: int, columns: str, statements: str
-) -> None:
-    """Stores a micro-batch of `foreachBatch` in one transaction, unless it is there already: its
-    rows as the temporary table `arrived`, out of which `statements` take them. Its number is noted
-    beside the query's, in the table that `LEDGER` makes."""
+def create_tables(database: str, tables: str) -> None:
+    """The tables of a pipeline, empty, and the one that notes what is stored."""
     import psycopg
 
-    query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    with psycopg.connect(database) as connection:
+        connection.execute(tables + LEDGER)
+
+
+def store(
+    arriving: "DataFrame",
+    database: str,
+    checkpoint: Path,
+    columns: str,
+    statements: str,
+    rows_of: Callable[["DataFrame"], "DataFrame"] = lambda batch: batch,
+) -> "StreamingQuery":
+    """Starts the query, which ends at the end of its topics. Each micro-batch is one transaction:
+    `rows_of` it are the temporary table `arrived` of these `columns`, out of which `statements`
+    take them."""
+
+    def write(batch: "DataFrame", number: int) -> None:
+        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        _store_once(database, query, number, rows_of(batch), columns, statements)
+
+    return (
+        arriving.writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def _store_once(
+    database: str, query: str, number: int, rows: "DataFrame", columns: str, statements: str
+) -> None:
+    """Stores a micro-batch unless it is there already: its number is noted beside the query's, in
+    the table that `LEDGER` makes."""
+    import psycopg
+
     with psycopg.connect(database) as connection, connection.cursor() as cursor:
         cursor.execute(NOTE, (query, number))
         if cursor.rowcount == 0:
@@ -56,7 +87,7 @@ def store_once(
             return
         cursor.execute(f"CREATE TEMPORARY TABLE arrived ({columns}) ON COMMIT DROP")
         with cursor.copy("COPY arrived FROM STDIN") as copy:
-            for row in batch.toLocalIterator():
+            for row in rows.toLocalIterator():
                 copy.write_row(row)
         cursor.execute(statements)
 

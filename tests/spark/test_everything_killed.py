@@ -120,7 +120,8 @@ def pipelines(
         try:
             for name, value in settings.items():
                 spark.conf.set(name, value)
-            sinks.payments_to_postgres.create_tables(database.address)
+            payments = sinks.payments_to_postgres
+            payments.postgres.create_tables(database.address, payments.TABLES)
             create_topic = sinks.payments.pipeline.create_topic
             create_topic(broker, sinks.payments.TOPIC, sinks.payments.PARTITIONS)
             create_topic(broker, sinks.COPY, sinks.payments.PARTITIONS)

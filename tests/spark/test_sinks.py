@@ -59,7 +59,7 @@ def test_postgres_has_each_payment_once_where_the_driver_dies_about_a_commit(
     sink = pipeline("payments_to_postgres", monkeypatch)
     place = (tmp_path, own_broker.bootstrap_servers, str(OFFSETS_PER_TRIGGER))
     with sink.postgres.server() as database:
-        sink.create_tables(database)
+        sink.postgres.create_tables(database, sink.TABLES)
         for moment in ("before", "after"):
             run_until_killed(*place, moment, database)
         arrived = sink.payments.read(spark, own_broker.bootstrap_servers, OFFSETS_PER_TRIGGER)
@@ -106,7 +106,7 @@ def test_a_query_without_table_or_right_says_so_and_goes_on_when_it_has_it(
     sink = pipeline("payments_to_postgres", monkeypatch)
     arrived = sink.payments.read(spark, own_broker.bootstrap_servers, OFFSETS_PER_TRIGGER)
     with sink.postgres.server() as database:
-        sink.create_tables(database)
+        sink.postgres.create_tables(database, sink.TABLES)
         with psycopg.connect(database) as admin:
             admin.execute(
                 "CREATE ROLE clerk LOGIN; GRANT ALL ON ALL TABLES IN SCHEMA public TO clerk"
