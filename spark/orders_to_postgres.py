@@ -33,6 +33,11 @@ CUSTOMERS_COUNT = 500
 SCHEMA = "customer INT, cents BIGINT, name STRING, city STRING"
 CITIES = ("Accra", "Bergen", "Kyoto", "La Paz", "Reykjavik", "Valletta")
 
+# PostgreSQL would refuse these, too, and could not say which record it is.
+PLACE = "concat(topic, '-', partition, ' at offset ', offset)"
+NO_KEY = f"raise_error(concat('the key of ', {PLACE}, ' is no whole number'))"
+NUL = f"raise_error(concat('a text in the value of ', {PLACE}, ' has a NUL'))"
+
 TABLES = """
 CREATE TABLE customers (id int PRIMARY KEY, name text, city text);
 CREATE TABLE orders (id int PRIMARY KEY, customer int, cents bigint, name text, city text);
@@ -108,8 +113,8 @@ def run(
 
 
 def read(spark: "SparkSession", servers: str, per_batch: int) -> "DataFrame":
-    """Both topics as one stream, typed."""
-    return (
+    """Both topics as one stream, typed. A record that cannot be a row ends the query."""
+    records = (
         spark.readStream.format("kafkalite")
         .option("kafka.bootstrap.servers", servers)
         .option("subscribe", f"{CUSTOMERS},{ORDERS}")
@@ -119,8 +124,14 @@ def read(spark: "SparkSession", servers: str, per_batch: int) -> "DataFrame":
         .option("value.format", "json")
         .option("value.schema", SCHEMA)
         .option("mode", "FAILFAST")
-        .option("columns", "topic,key,value,offset")
+        .option("columns", "topic,partition,offset,key,value")
         .load()
+    )
+    return records.selectExpr(
+        "topic",
+        f"coalesce(try_cast(key AS INT), {NO_KEY}) AS id",
+        f"if(contains(concat_ws('', value.name, value.city), chr(0)), {NUL}, value) AS value",
+        "offset",
     )
 
 
@@ -134,8 +145,8 @@ def last_of_each_key(batch: "DataFrame") -> "DataFrame":
     offsets."""
     from pyspark.sql import functions
 
-    last = batch.groupBy("topic", "key").agg(functions.max_by("value", "offset").alias("value"))
-    return last.selectExpr("topic", "INT(key)", "value IS NULL", "value.*")
+    last = batch.groupBy("topic", "id").agg(functions.max_by("value", "offset").alias("value"))
+    return last.selectExpr("topic", "id", "value IS NULL", "value.*")
 
 
 def rows(database: str) -> list[tuple[Any, ...]]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TABLES = """
 CREATE TABLE payments (payment bigint, account int, cents bigint);
-CREATE TABLE accounts (account int PRIMARY KEY, payments bigint, cents bigint);
+CREATE TABLE accounts (account int PRIMARY KEY, payments bigint, cents numeric);
 """
 ARRIVED = "payment bigint, account int, cents bigint"
 STORE = """

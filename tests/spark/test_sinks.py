@@ -125,6 +125,56 @@ def test_a_query_without_table_or_right_says_so_and_goes_on_when_it_has_it(
         sink.check_tables(database, made)
 
 
+@pytest.mark.parametrize(
+    ("topic", "poison", "sentence"),
+    [
+        (
+            "orders",
+            (b"twelve", b'{"customer": 7}'),
+            "the key of orders-0 at offset 1 is no whole number",
+        ),
+        ("customers", (None, None), "the key of customers-0 at offset 1 is no whole number"),
+        (
+            "customers",
+            (b"7", rb'{"name": "a\u0000b"}'),
+            "a text in the value of customers-0 at offset 1 has a NUL",
+        ),
+    ],
+    ids=["key", "no key", "NUL"],
+)
+def test_a_record_that_postgres_has_no_row_for_is_named(
+    spark: SparkSession,
+    own_broker: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    topic: str,
+    poison: tuple[bytes | None, bytes | None],
+    sentence: str,
+) -> None:
+    """It was PostgreSQL's own sentence, or Spark's, which know of no topics."""
+    import psycopg
+
+    sink = pipeline("orders_to_postgres", monkeypatch)
+    key, value = poison
+    for name in (sink.ORDERS, sink.CUSTOMERS):
+        sink.pipeline.create_topic(own_broker, name, 1)
+    good = sink.pipeline.Record(b'{"customer": 7, "cents": 3}', key=b"1")
+    sink.pipeline.send(own_broker, sink.ORDERS, [good])
+    sink.pipeline.send(own_broker, sink.CUSTOMERS, [sink.pipeline.Record(b"{}", key=b"8")])
+    sink.pipeline.send(own_broker, topic, [sink.pipeline.Record(value, key=key)])
+    with sink.postgres.server() as database:
+        sink.postgres.create_tables(database, sink.TABLES)
+        changes = sink.read(spark, own_broker.bootstrap_servers, 100)
+        with pytest.raises(StreamingQueryException) as failed:
+            sink.keep(changes, database, tmp_path / "checkpoint").awaitTermination()
+        assert reason(failed.value) == sentence
+        left_out = changes.where(f"NOT (topic = '{topic}' AND offset = 1)")
+        sink.keep(left_out, database, tmp_path / "checkpoint").awaitTermination()
+        assert sink.rows(database) == [(1, 7, 3, None, None)]
+        with psycopg.connect(database) as connection:
+            assert connection.execute("SELECT id FROM customers").fetchall() == [(8,)]
+
+
 def test_delta_has_each_payment_once_where_the_driver_dies_about_a_commit(
     spark: SparkSession,
     own_broker: Broker,

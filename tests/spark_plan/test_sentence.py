@@ -45,6 +45,18 @@ def traceback(last: str) -> str:
             + PLAN,
             'relation "t" does not exist',
         ),
+        (
+            f"{FAILED}[FOREACH_BATCH_USER_FUNCTION_ERROR] Return Message: "
+            + traceback(
+                "py4j.protocol.Py4JJavaError: An error occurred while calling o114.getResult.\n"
+                f": org.apache.spark.SparkException: Exception thrown in awaitResult: {STACK}"
+                "Caused by: org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] the "
+                f"key of orders-0 at offset 1 is no number SQLSTATE: P0001{STACK}"
+                f"Caused by: {INVALID}"
+            )
+            + PLAN,
+            "the key of orders-0 at offset 1 is no number",
+        ),
         (f"{FAILED}Message: {traceback('KeyError: 7')}{PLAN}", "KeyError: 7"),
         (f"{FAILED}Message: {traceback('AssertionError')}{PLAN}", "AssertionError"),
         (

@@ -35,6 +35,12 @@ OF_A_TASK = re.compile(r"\A(?:[\w.]+: )?Job aborted due to stage failure: .*? ex
 OF_JAVA = re.compile(r"\A(?:[a-z]\w*\.)+(\w+): ")
 # Beyond it: where a query was, and a code.
 END = re.compile(r"\s*(?:SQLSTATE: |\n)")
+# What Spark says of an error that `raise_error` has put in words.
+RAISED = "[USER_RAISED_EXCEPTION] "
+# Java's error in Python: what it said follows, with its causes, of which some only waited.
+PY4J = "py4j.protocol.Py4JJavaError: "
+CAUSE = re.compile(r"\n(?:: |Caused by: )")
+WAITED = "Exception thrown in awaitResult"
 JAR = "name what has it in spark.jars or spark.jars.packages"
 # Classes of Python's whose sentences need no name of a class before them.
 SPEAKING = ("kafkalite.", "psycopg.", "pipeline.")
@@ -52,6 +58,11 @@ def reason(error: BaseException) -> str:
 def _of_python(traceback: str) -> str:
     """The first line that is not indented."""
     told = next((line for line in traceback.splitlines() if line[:1].strip()), "")
+    if told.startswith(PY4J):
+        causes = CAUSE.split(traceback.partition("\n===")[0])[1:]
+        return _of_java(
+            next((each for each in causes if WAITED not in each.partition("\n")[0]), told)
+        )
     kind, _, sentence = told.partition(": ")
     return sentence if sentence and kind.startswith(SPEAKING) else told
 
@@ -61,7 +72,7 @@ def _of_java(text: str) -> str:
     kind = ""
     while (named := OF_JAVA.match(text)) is not None:
         kind, text = named[1], text[named.end() :]
-    text = END.split(text, 1)[0]
+    text = END.split(text, 1)[0].removeprefix(RAISED)
     if kind in ("ClassNotFoundException", "NoClassDefFoundError"):
         return f"Spark has no class {text}: {JAR}"
     if text == "No suitable driver":
