@@ -14,7 +14,9 @@ from pyspark.sql import SparkSession
 
 from kafkalite import Broker
 from kafkalite.spark import reason
+from oracle.tools import Record
 from spark.programs import FOLDER, pipeline
+from spark.records import send
 
 PAYMENTS, OFFSETS_PER_TRIGGER = 1200, 300
 
@@ -173,6 +175,47 @@ def test_a_record_that_postgres_has_no_row_for_is_named(
         assert sink.rows(database) == [(1, 7, 3, None, None)]
         with psycopg.connect(database) as connection:
             assert connection.execute("SELECT id FROM customers").fetchall() == [(8,)]
+
+
+def test_a_dead_letter_that_would_be_too_large_is_cut(
+    spark: SparkSession,
+    own_broker: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The record came in, with its new headers it was refused, and the query failed each time that
+    it was started."""
+    payments = pipeline("payments", monkeypatch)
+    letters, servers = payments.dead_letters, own_broker.bootstrap_servers
+    payments.send(own_broker, [])
+    most = letters.BYTES_MAX
+    records = [
+        Record(payments.TOPIC, b"v" * 1_048_490, key=b"value", partition=0),
+        Record(payments.TOPIC, b"v" * (most - len(b"fits")), key=b"fits", partition=0),
+        Record(payments.TOPIC, b"v", key=b"headers", partition=0, headers=(("h", b"h" * most),)),
+        Record(payments.TOPIC, None, key=b"k" * 1_048_490, partition=0, headers=(("h", None),)),
+        Record(payments.TOPIC, None, key=None, partition=0, headers=(("h", b"h"),)),
+    ]
+    send(servers, records)
+    payments.write_letters(own_broker, payments.read(spark, servers, 100), tmp_path / "letters")
+    told = {"kafka.bootstrap.servers": servers, "subscribe": payments.DEAD_LETTERS}
+    told |= {"includeHeaders": "true", "kafka.isolation.level": "read_committed"}
+    found = spark.read.format("kafkalite").options(**told).load().sort("offset").collect()
+
+    cuts, own = [], []
+    for row in found:
+        headers = {header["key"]: header["value"] for header in row["headers"]}
+        cuts.append(headers.get(letters.CUT))
+        own.append(headers.get("h", b"none"))
+    assert [(row["key"], row["value"]) for row in found] == [
+        (b"value", b"v" * (most - len(b"value"))),
+        (b"fits", b"v" * (most - len(b"fits"))),
+        (b"headers", b"v"),
+        (b"k" * most, None),
+        (None, None),
+    ]
+    assert cuts == [b"1048495", None, b"1000019", b"1048501", None]
+    assert own == [b"none", b"none", b"none", b"none", b"h"]
 
 
 def test_delta_has_each_payment_once_where_the_driver_dies_about_a_commit(
