@@ -31,7 +31,8 @@ from kafkalite.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Image, T
 from kafkalite.protocol import codes, messages
 from kafkalite.replicas import Replicas
 from kafkalite.replicas.moves import Moves
-from kafkalite.service.stderr_log import Log, RefusalLog
+from kafkalite.service.repeated import REFUSALS_INTERVAL_MS, Repeated
+from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Tasks, TimeLimit
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Context:
         self.config = config
         self.log = log
         self.cluster_id: str = core.cluster_id
-        self._refused_changes = RefusalLog(log.warning)
+        self._refused_changes = Repeated(log.warning, REFUSALS_INTERVAL_MS)
         self.timers = metadata.timers
         self.tasks = Tasks(self.timers, self._report)
         self._calls = Calls(core.logs)
@@ -203,7 +204,7 @@ class Context:
     def tell_refused_change(self, request: str, refusal: ControllerError) -> None:
         """Has the log say why the disk did not take a change, a line a second at most."""
         if refusal.code == codes.KAFKA_STORAGE_ERROR:
-            self._refused_changes.write(f"{request} refused: {refusal}", self.now_ms())
+            self._refused_changes.tell(f"{request} refused: {refusal}", self.now_ms())
 
     def time_limit(self, wait_ms: int) -> TimeLimit:
         """Limits the time of a block of a coroutine (`kafkalite.tasks`)."""

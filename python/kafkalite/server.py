@@ -21,7 +21,7 @@ from kafkalite import _native
 from kafkalite.api import Handler
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
-from kafkalite.service.stderr_log import RefusalLog
+from kafkalite.service.repeated import REFUSALS_INTERVAL_MS, Repeated
 from kafkalite.tasks import Turns
 
 
@@ -51,7 +51,7 @@ class ControlServer:
         self._context = context
         self._handlers = handlers
         self._on_end = on_end
-        self._refusals = RefusalLog(context.log.warning)
+        self._refusals = Repeated(context.log.warning, REFUSALS_INTERVAL_MS)
         self._large_requests = Turns()
         self._large_messages = LargeMessages()
 
@@ -240,7 +240,7 @@ class ControlServer:
         context = self._context
         if isinstance(error, KafkaliteError):
             sentence = f"{handler.name} of {request.peer} refused: {error}"
-            self._refusals.write(sentence, context.now_ms())
+            self._refusals.tell(sentence, context.now_ms())
         else:
             import traceback
 

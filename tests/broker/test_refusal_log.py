@@ -10,14 +10,14 @@ import pytest
 import kafkalite
 from api.batches import batch
 from api.raw import KEYS, Connection, request_frame
-from kafkalite.service.stderr_log import RefusalLog
+from kafkalite.service.repeated import REFUSALS_INTERVAL_MS, Repeated
 
 
 def test_a_flood_of_refusals_is_one_line_a_second_and_a_count() -> None:
     lines: list[str] = []
-    refusals = RefusalLog(lines.append)
+    refusals = Repeated(lines.append, REFUSALS_INTERVAL_MS)
     for now_ms in range(5_000, 7_500, 10):
-        refusals.write(f"refused at {now_ms}", now_ms)
+        refusals.tell(f"refused at {now_ms}", now_ms)
     assert lines == [
         "refused at 5000",
         "refused at 6000 (and 99 more since the last such line)",

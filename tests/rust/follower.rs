@@ -599,7 +599,7 @@ fn partitions_that_are_refused_for_one_reason_are_told_of_together() {
     one.now_ms += 61_000;
     one.turn(&parts);
     assert_eq!(one.told.len(), 2, "{:?}", one.told);
-    let more = "answers error -1 (49 times more since it was told last)";
+    let more = "answers error -1 (and 49 more since the last such line)";
     assert!(one.told[1].ends_with(more), "{:?}", one.told);
 }
 

@@ -23,7 +23,7 @@ from kafkalite.protocol import codes, messages
 from kafkalite.protocol.error_codes import error_code
 from kafkalite.replication.observer import Address
 from kafkalite.replication.refused import refused
-from kafkalite.replication.repeated import Repeated
+from kafkalite.service.repeated import TROUBLES_INTERVAL_MS, Repeated
 from kafkalite.tasks import Future
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ class RemoteEngine:
 
     def _tell(self, context: "Context", kind: tuple[Any, int], sentence: str) -> None:
         if self._repeated is None:
-            self._repeated = Repeated(context.log.warning)
-        self._repeated.tell(kind, sentence, self._member.now_ms())
+            self._repeated = Repeated(context.log.warning, TROUBLES_INTERVAL_MS)
+        self._repeated.tell(sentence, self._member.now_ms(), kind)
 
     def _refuse(
         self,

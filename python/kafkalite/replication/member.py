@@ -57,9 +57,9 @@ from kafkalite.replication.observer import Address, Observer, ObserverError
 from kafkalite.replication.peers import Peers
 from kafkalite.replication.proposals.alter_partition import AlterPartition
 from kafkalite.replication.proposals.directory_assignments import DirectoryAssignments
-from kafkalite.replication.repeated import Repeated
 from kafkalite.replication.unclean import told_unclean
 from kafkalite.replication.waiting import Published, Waiting, load_beside
+from kafkalite.service.repeated import TROUBLES_INTERVAL_MS, Repeated
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
 from kafkalite.timers import Timer, Timers
@@ -132,7 +132,7 @@ class Member:
         self._lag_ms = lag_ms
         self._inter_broker_listener = inter_broker_listener
         self._log = log
-        self._repeated = Repeated(log.warning)
+        self._repeated = Repeated(log.warning, TROUBLES_INTERVAL_MS)
         self._answer_ms = max(1, session_ms // 2)
         self._stop_signals: Collection[signal.Signals] = ()
         self._failure: KafkaliteError | None = None
@@ -357,9 +357,9 @@ class Member:
         except KafkaliteError as error:
             # Bytes that were damaged on their way: they are asked for again.
             self._repeated.tell(
-                "unread",
                 f"an answer of the controllers cannot be read, and is asked for again: {error}",
                 self.now_ms(),
+                "unread",
             )
             delay_ms = observer.on_failure()
         self._go_on(delay_ms)
@@ -532,7 +532,7 @@ class Member:
         try:
             while self._is_behind:
                 if told := told_unserved(self.observer.replay):
-                    self._repeated.tell(told, told, self.now_ms())
+                    self._repeated.tell(told, self.now_ms(), told)
                 await self._put_in_force(context, self._take_delta())
                 self._applied_offset = self.image.last_offset
                 self._published.wake()
@@ -580,7 +580,7 @@ class Member:
             await self.publisher.make_each_log(placed)
         except KafkaliteError as error:
             sentence = f"partitions are offline whose logs cannot be made until later: {error}"
-            self._repeated.tell("unmade", sentence, self.now_ms())
+            self._repeated.tell(sentence, self.now_ms(), "unmade")
             if not self._unmade:
                 self.timers.call_at(self.now_ms() + UNMADE_MS, self._begin_publishing)
             self._unmade.update(placed)

@@ -5,7 +5,6 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import ClassVar
 
@@ -110,28 +109,6 @@ class Log:
             while left and poll.poll(self.room_wait_ms):
                 left = left[os.write(sys.stderr.fileno(), left[: select.PIPE_BUF]) :]
         return bytes(left)
-
-
-class RefusalLog:
-    """One line a second at most of what clients are refused for, so that a client that sends
-    nothing but garbage does not fill the disk; the next line says how many were left out."""
-
-    INTERVAL_MS = 1000
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
-        self._due_ms = 0
-        self._left_out = 0
-
-    def write(self, sentence: str, now_ms: int) -> None:
-        """Writes or counts `sentence`; `now_ms` is monotonic."""
-        if now_ms < self._due_ms:
-            self._left_out += 1
-            return
-        more = f" (and {self._left_out} more since the last such line)" if self._left_out else ""
-        self._write(sentence + more)
-        self._due_ms = now_ms + self.INTERVAL_MS
-        self._left_out = 0
 
 
 def _cut(text: str, characters_max: int) -> str:

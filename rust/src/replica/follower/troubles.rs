@@ -46,7 +46,7 @@ impl<K: Ord> Troubles<K> {
         self.told.insert(kind, told);
         Some(match more {
             0 => String::new(),
-            more => format!(" ({more} times more since it was told last)"),
+            more => format!(" (and {more} more since the last such line)"),
         })
     }
 }
@@ -64,7 +64,7 @@ mod tests {
             assert_eq!(troubles.note("refused", now_ms), None);
         }
         let told = troubles.note("refused", FETCHER_TROUBLE_PAUSE_MS);
-        let more = " (7 times more since it was told last)";
+        let more = " (and 7 more since the last such line)";
         assert_eq!(told.as_deref(), Some(more));
         assert_eq!(troubles.note("refused", FETCHER_TROUBLE_PAUSE_MS + 1), None);
     }
