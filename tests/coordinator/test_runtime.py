@@ -10,8 +10,8 @@ import pytest
 from kafkalite.coordinator.machine import Append
 from kafkalite.coordinator.record_serde import RecordSerde
 from kafkalite.coordinator.runtime import InternalTopic, Runtime
-from kafkalite.coordinator.shard import ACTIVE, FAILED, LOADING
-from kafkalite.errors import NotLeaderOrFollowerError
+from kafkalite.coordinator.shard import ACTIVE, CLOSED, FAILED, LOADING
+from kafkalite.errors import KafkaliteError, NotLeaderOrFollowerError, StorageError
 from kafkalite.metadata.image import NO_LEADER, Image, PartitionImage, TopicImage
 from kafkalite.protocol import codes
 from kafkalite.tasks import Future, Tasks
@@ -110,11 +110,14 @@ class Leading:
         while (callback := self.host.timers.pop_due(0)) is not None:
             callback()
 
-    def end_read(self) -> None:
+    def end_read(self, error: KafkaliteError | None = None) -> None:
         """The disk answers to the first read."""
         work, read = self.reads.pop(0)
-        work()
-        read.set(None)
+        if error is None:
+            work()
+            read.set(None)
+        else:
+            read.fail(error)
         while self.host.tasks.ready:
             self.host.tasks.ready.popleft()()
             self.end_turn()
@@ -138,7 +141,7 @@ def led_by(leader: int, epoch: int, *replicas: int) -> PartitionImage:
 
 def test_a_replica_that_follows_does_not_coordinate() -> None:
     leading = Leading(led_by(1, 0, 1, 2), led_by(2, 0, 2, 1))
-    assert leading.states() == [ACTIVE, FAILED]
+    assert leading.states() == [ACTIVE, CLOSED]
     assert leading.runtime.shards[1].refusal() == codes.NOT_COORDINATOR
 
 
@@ -229,7 +232,7 @@ def test_the_only_replica_writes_in_any_epoch_until_another_one_comes() -> None:
 def test_who_leads_no_more_lets_go_what_was_loaded(leader: int) -> None:
     leading = Leading(led_by(1, 0, 1, 2))
     machine = leading.runtime.shards[0].machine
-    assert leading.elect(led_by(leader, 1, 1, 2)) == [FAILED]
+    assert leading.elect(led_by(leader, 1, 1, 2)) == [CLOSED]
     assert machine.is_unloaded
     assert leading.runtime.shards[0].machine is not machine
     assert leading.elect(led_by(1, 2, 1, 2)) == [ACTIVE]
@@ -250,8 +253,8 @@ def test_leaders_change_as_before_when_the_topic_has_grown() -> None:
     any more: what another broker had acknowledged meanwhile was not known to who led again."""
     leading = Leading(led_by(1, 0, 1, 2), led_by(2, 0, 2, 1))
     new = led_by(1, 0, 1, 2)
-    assert leading.elect(led_by(2, 1, 1, 2), led_by(1, 1, 2, 1), new) == [FAILED, ACTIVE]
-    assert leading.elect(led_by(1, 2, 1, 2), led_by(2, 2, 2, 1), new) == [ACTIVE, FAILED]
+    assert leading.elect(led_by(2, 1, 1, 2), led_by(1, 1, 2, 1), new) == [CLOSED, ACTIVE]
+    assert leading.elect(led_by(1, 2, 1, 2), led_by(2, 2, 2, 1), new) == [ACTIVE, CLOSED]
 
 
 def test_one_shard_of_a_directory_is_read_at_a_time_after_a_failover() -> None:
@@ -288,5 +291,15 @@ def test_a_topic_that_is_made_again_is_read_after_what_is_read_of_the_deleted_on
     assert len(leading.reads) == 1
     leading.end_read()
     assert leading.states() == [LOADING]
+    leading.end_read()
+    assert leading.states() == [ACTIVE]
+
+
+def test_a_shard_whose_log_cannot_be_read_has_failed_until_its_leader_changes() -> None:
+    leading = Leading(led_by(1, 0, 1, 2), log_end_offset=1)
+    leading.end_read(StorageError("no disk"))
+    assert leading.states() == [FAILED]
+    assert leading.runtime.shards[0].refusal() == codes.NOT_COORDINATOR
+    assert leading.elect(led_by(1, 2, 1, 2)) == [LOADING]
     leading.end_read()
     assert leading.states() == [ACTIVE]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol
 
 from kafkalite.coordinator.record_serde import RecordSerde
-from kafkalite.coordinator.shard import FAILED, LOADING, Host, Loading, M, Shard
+from kafkalite.coordinator.shard import CLOSED, LOADING, Host, Loading, M, Shard
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.controller.topics import NewTopic, check_new_topic
@@ -153,7 +153,7 @@ class Runtime(Generic[M]):
             # Between two epochs another replica may have led, and written; where there is none,
             # nobody has, and members need not hear of it.
             is_another = not is_alone and partition.leader_epoch != shard.leader_epoch
-            if leads and (shard.state == FAILED or is_another):
+            if leads and (shard.is_closed or is_another):
                 self._resign(index)
                 self._load_anew(index)
             elif leads:
@@ -166,10 +166,10 @@ class Runtime(Generic[M]):
         """Another broker may serve the partition: who waits here is told, and what was loaded is
         let go."""
         shard = self.shards[index]
-        if shard.state != FAILED:
+        if not shard.is_closed:
             shard.resign()
             self.shards[index] = resigned = self._new_shard(index)
-            resigned.state = FAILED
+            resigned.state = CLOSED
 
     def _load_anew(self, index: int) -> None:
         """This broker leads a partition that it has not served."""
@@ -184,7 +184,7 @@ class Runtime(Generic[M]):
         shard.leader_epoch = partition.leader_epoch
         shard.is_alone = partition.replicas == (self._host.cluster.node_id,)
         if partition.leader != self._host.cluster.node_id:
-            shard.state = FAILED
+            shard.state = CLOSED
             return
         loading = shard.load()
         if loading is None:

@@ -49,7 +49,10 @@ from kafkalite.timers import Timer, Timers
 
 LOADING: Final = "loading"
 ACTIVE: Final = "active"
+CLOSED: Final = "closed"
+"""Led elsewhere, or unloaded; or its log is not here."""
 FAILED: Final = "failed"
+"""The log could not be read."""
 
 LOAD_RETRY_MS: Final = 1_000
 """Until a log is read where no thread could be started for it."""
@@ -159,7 +162,12 @@ class Shard(Generic[M]):
         """Why nobody can be served here at present; NONE if they can."""
         if self.state == LOADING:
             return codes.COORDINATOR_LOAD_IN_PROGRESS
-        return codes.NOT_COORDINATOR if self.state == FAILED else codes.NONE
+        return codes.NOT_COORDINATOR if self.is_closed else codes.NONE
+
+    @property
+    def is_closed(self) -> bool:
+        """Nobody is served here, whatever the reason, until the partition is loaded anew."""
+        return self.state in (CLOSED, FAILED)
 
     @property
     def knows_all(self) -> bool:
@@ -181,7 +189,7 @@ class Shard(Generic[M]):
         """Begins to load; None if it has ended already: there is nothing to read, or no log."""
         log = self._host.core.logs.find(self.topic, self.partition)
         if log is None:
-            self.state = FAILED
+            self.state = CLOSED
             return None
         loader = Loader(log, self._serde, self.machine)
         loading = Loading(self, self._host, log, loader)
@@ -255,7 +263,7 @@ class Shard(Generic[M]):
     def unload(self) -> None:
         """Answers whoever waits here, and serves nobody any longer."""
         was_active = self.state == ACTIVE
-        self.state = FAILED
+        self.state = CLOSED
         if self._timer is not None:
             self._timer[1].cancel()
             self._timer = None
@@ -290,14 +298,14 @@ class Shard(Generic[M]):
         self._host.core.requests.hold(memory_bytes)
         self._gathered.append(
             _Write(
-                append.records,
-                size_bytes,
-                memory_bytes,
-                append.then,
-                append.steps,
-                append.producer is not None,
-                append.producer,
-                append.overdue,
+                records=append.records,
+                size_bytes=size_bytes,
+                memory_bytes=memory_bytes,
+                then=append.then,
+                steps=append.steps,
+                is_alone=append.producer is not None,
+                producer=append.producer,
+                overdue=append.overdue,
             )
         )
         self._append_at_end_of_turn()
@@ -339,7 +347,7 @@ class Shard(Generic[M]):
 
     def _append(self, writes: list[_Write]) -> None:
         """Has one batch of them appended. Nothing is under way before."""
-        if self.state == FAILED:
+        if self.is_closed:
             self._end(writes, codes.NOT_COORDINATOR, -1)
             return
         if not any(each.records or each.producer for each in writes):

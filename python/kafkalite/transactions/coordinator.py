@@ -14,7 +14,7 @@ from typing import Final
 from kafkalite.config.keys import MIN_INSYNC_REPLICAS
 from kafkalite.coordinator.machine import Effect, Moment
 from kafkalite.coordinator.runtime import InternalTopic, Runtime
-from kafkalite.coordinator.shard import FAILED, Shard
+from kafkalite.coordinator.shard import Shard
 from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.features import METADATA_VERSION
 from kafkalite.metadata.image import TRANSACTIONS_TOPIC
@@ -272,7 +272,7 @@ class TransactionCoordinator:
         machine = shard.machine
 
         def is_due() -> bool:
-            return shard.state != FAILED and machine.needs_markers(due)
+            return not shard.is_closed and machine.needs_markers(due)
 
         await self._writer.write_all(markers, is_due)
         shard.perform(machine.on_markers_written(transactional_id, transaction, shard.moment()))
