@@ -1,6 +1,6 @@
 """Where an answer of kafkalite may differ from Kafka's.
 
-The reason of each stands under the same words in docs/DIFFERENCES.md, section "In answers". What
+The reason of each stands under the same words in docs/DIFFERENCES.md, section "In responses". What
 nothing needs fails the suite.
 """
 

@@ -17,7 +17,7 @@ from oracle.broker import DEFAULTS, KafkaBroker
 from oracle.tools import KafkaTools
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "DIFFERENCES.md"
-SECTION = "## In answers"
+SECTION = "## In responses"
 # The brokers are told the same; kafkalite has no controller to be told of.
 CONTROLLER = ("process.roles", "controller.listener.names")
 OURS = {key: value for key, value in DEFAULTS.items() if key not in CONTROLLER}
