@@ -144,8 +144,8 @@ class FranzGo(Driven):
 class KafkaJs(Driven):
     name = "kafkajs"
     lacks: ClassVar[Mapping[str, str]] = {
-        "null-headers": "its producer takes text and bytes only as the value of a header",
-        "assign": "its consumers are members of groups only; `seek` within one is tested",
+        "null-headers": "its producer accepts only text and bytes as the value of a header",
+        "assign": "its consumers are always group members; `seek` within a group is tested",
         "commit-async": "its only commit is a promise, and the synchronous row waits for it",
         "transaction-rebalance": "it commits offsets in a transaction by the group's name alone",
         "transaction-restart": "it gives up a transaction whose connection ends",

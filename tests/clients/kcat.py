@@ -32,10 +32,10 @@ class Kcat(Client):
     name = "kcat"
     lacks: ClassVar[Mapping[str, str]] = {
         "timestamps": "it has no option for the timestamp of a record",
-        "seek": "it reads on until it ends",
-        "commit-sync": "it commits by itself only",
-        "commit-async": "it commits by itself only",
-        **dict.fromkeys(TRANSACTIONS, "all of its input is one transaction"),
+        "seek": "it reads forward until it ends",
+        "commit-sync": "it only commits automatically",
+        "commit-async": "it only commits automatically",
+        **dict.fromkeys(TRANSACTIONS, "it makes all of its input one transaction"),
     }
 
     def producer(self, servers: str, options: ProducerOptions) -> Producer:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 FEATURES = {
     "keys": "keyed and unkeyed records, tombstones, empty values",
-    "headers": "headers, repeated and empty ones too",
+    "headers": "headers, including repeated and empty ones",
     "null-headers": "headers without a value",
     "partition": "explicit partition",
     "none": "no compression",
@@ -36,10 +36,10 @@ FEATURES = {
     "restart": "SIGKILL and restart of the broker in mid-stream",
     "transactions": "transactions, committed and aborted",
     "transaction-offsets": "consume, transform, produce: offsets in the transaction",
-    "transaction-fencing": "a second producer of the transactional id shuts the first one out",
+    "transaction-fencing": "a second producer with the transactional id fences the first one",
     "transaction-timeout": "a transaction that takes too long is aborted",
-    "transaction-rebalance": "a transaction amid a rebalance of its group is not committed",
-    "transaction-restart": "SIGKILL of the broker before, in and at the end of a transaction",
+    "transaction-rebalance": "a transaction during a rebalance of its group is not committed",
+    "transaction-restart": "SIGKILL of the broker before, during and at the end of a transaction",
 }
 """Every feature that is held against every client, by the word that tests and `lacks` use."""
 

@@ -26,7 +26,7 @@ from clients.neutral import (
 class KafkaPython(Client):
     name = "kafka-python"
     lacks: ClassVar[Mapping[str, str]] = {
-        "null-headers": "its producer takes bytes only as the value of a header"
+        "null-headers": "its producer accepts only bytes as the value of a header"
     }
 
     def producer(self, servers: str, options: ProducerOptions) -> Producer:
