@@ -196,7 +196,7 @@ class Request:
 
     @property
     def principal(self) -> str:
-        """Who the client is, as Kafka writes it: `User:ANONYMOUS`."""
+        """The client's principal, as Kafka writes it: `User:ANONYMOUS`."""
 
     @property
     def peer(self) -> str:
@@ -208,7 +208,7 @@ class Request:
 
     @property
     def security_protocol(self) -> str:
-        """That of the listener, `PLAINTEXT`."""
+        """The security protocol of the listener, `PLAINTEXT`."""
 
     @property
     def is_internal(self) -> bool:
@@ -381,7 +381,7 @@ class BrokerCore:
 
     @property
     def cluster_id(self) -> str:
-        """That of the log directories."""
+        """The cluster id in the log directories."""
 
     @staticmethod
     def native_keys() -> dict[int, str]:
@@ -827,7 +827,7 @@ class ArrowServer:
 
     @property
     def connections(self) -> int:
-        """Those that are open."""
+        """The number of open connections."""
 
     def stop(self) -> bool:
         """Takes no more clients, cuts answers off with a sentence, ends the threads. Returns
@@ -981,7 +981,7 @@ class Log:
     def aborted_transactions(
         self, fetch_offset: int, upper_bound_offset: int
     ) -> list[AbortedTransaction]:
-        """Those that a reader of the range must know, by first offset."""
+        """The aborted transactions that a reader of the range must know, by first offset."""
     def leader_epochs(self) -> list[tuple[int, int]]:
         """Epoch and start offset, ascending; the leader's own too, where no record is of it yet."""
     def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
@@ -1164,7 +1164,7 @@ class RecordAccumulator:
     def opened(self) -> list[tuple[str, int]]:
         """The partitions that have an open batch, the oldest first."""
     def due(self) -> list[tuple[str, int]]:
-        """Those whose batch is full, or as old as `linger_s`."""
+        """The partitions whose batch is full, or as old as `linger_s`."""
     @property
     def seconds_until_due(self) -> float:
         """Time until the first of them is due; infinite where none is open."""

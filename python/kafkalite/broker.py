@@ -511,7 +511,7 @@ def _wall_ms() -> int:
 
 
 def _cluster_id(log_dirs: list[Path]) -> str:
-    """That of a directory that has one, else a new one (a random UUID in 22 characters)."""
+    """The cluster id of the log directories, else a new one (a random UUID in 22 characters)."""
     for path in log_dirs:
         try:
             found = parse_properties((path / "meta.properties").read_text(encoding="utf-8"))

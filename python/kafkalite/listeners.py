@@ -282,7 +282,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class ConnectionLimits(NamedTuple):
-    """Who may connect, and how soon; by listener in the order of the listeners."""
+    """How many clients may connect, and how fast; per listener in the order of the listeners."""
 
     total: int
     by_listener: list[int]

@@ -148,7 +148,7 @@ class Task(Future[T]):
         self._awaited: Future[Any] | None = None
         """None as long as it runs, or is about to."""
         self._limits: list[TimeLimit] = []
-        """Those that it is in, the outermost first."""
+        """The time limits that it is in, the outermost first."""
 
     def _step(self, error: Exception | None = None) -> None:
         """Has the coroutine run to its next `await`."""

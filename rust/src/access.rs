@@ -1,5 +1,5 @@
-//! Who asks, and what they may do: asked by every handler, of both languages, at the places and in the order
-//! in which Kafka asks its authorizer. Until there are ACLs everyone may do everything.
+//! Identities of clients, and the check of what they may do: every handler, in both languages, makes it at the
+//! places and in the order in which Kafka asks its authorizer. Until there are ACLs everyone may do everything.
 //!
 //! The authorizer stands in the image (`image/permits.rs`): the next image may bring another one.
 
@@ -31,7 +31,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Whoever connects to a listener without authentication.
+    /// The identity of a client that connects without authentication.
     pub fn anonymous(address: IpAddr) -> Identity {
         Identity {
             principal: "User:ANONYMOUS".into(),
@@ -52,7 +52,7 @@ fn java_host(address: IpAddr) -> String {
     }
 }
 
-/// Who asks: what an authorizer and a quota may look at.
+/// The client that asks: what an authorizer and a quota may look at.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
     pub identity: &'a Identity,

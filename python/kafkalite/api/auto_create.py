@@ -47,7 +47,7 @@ async def handle(
 
 
 def _permitted(context: Context, request: _native.Request, names: Iterable[str]) -> list[str]:
-    """Those that the client may see and make. Rust says so of the others in its answer."""
+    """The names that the client may see and create. Rust refuses the others in its answer."""
     visible = [name for name in names if context.may(request, DESCRIBE, TOPIC, name)]
     if context.may(request, CREATE, CLUSTER):
         return visible
@@ -70,7 +70,7 @@ async def _make_missing(context: Context, request: _native.Request, missing: lis
 
 
 def _wanted(context: Context, names: list[str]) -> list[NewTopic]:
-    """Those that are not there yet and can be made."""
+    """The topics that do not exist yet and can be created."""
     wanted: list[NewTopic] = []
     others = AlikeNames()
     for name in names:

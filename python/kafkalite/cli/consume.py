@@ -287,7 +287,7 @@ def _print(
 
 
 def _rows(fetched: Fetched, stop: int | None, left: int | None) -> tuple[list[Row], int]:
-    """Those below an offset, at most so many, and the offset behind them."""
+    """The rows below an offset, at most `left`, and the offset after them."""
     rows, end = fetched.rows()
     if stop is not None:
         rows = [row for row in rows if row[0] < stop]

@@ -165,7 +165,7 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _add_kafkas_flags(parser: argparse.ArgumentParser) -> None:
-    """Those of kafka-console-producer that have no other name here."""
+    """Adds the flags of kafka-console-producer that have no other name here."""
     parser.add_argument(
         *("--reader-property", "--property"),
         action="append",

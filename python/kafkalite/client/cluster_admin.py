@@ -89,7 +89,7 @@ class LogDir(NamedTuple):
     replicas: dict[Partition, tuple[int, int]]
     """Size in bytes and offset lag."""
     future_replicas: dict[Partition, tuple[int, int]]
-    """Those that will take the place of another when they have caught up with it."""
+    """The replicas that will replace another one when they have caught up with it."""
 
 
 class ReplicaPlace(NamedTuple):

@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 class Alone(Protocol):
-    """Whoever has methods that are `alone`."""
+    """An object with methods that are `alone`."""
 
     _lock: Any
     """An RLock."""
@@ -59,7 +59,7 @@ def _in_the_midst() -> InvalidArgumentError:
 
 
 class Exclusive(Closing, ABC):
-    """Whoever is used by one thread at a time. Its lines for the log are written after each call,
+    """An object used by one thread at a time. Its lines for the log are written after each call,
     when no lock is held."""
 
     # Of one whose constructor has not come so far.
@@ -69,7 +69,7 @@ class Exclusive(Closing, ABC):
     def __init__(self) -> None:
         self._troubles = Troubles()
         self._guard = threading.RLock()
-        """That of the thread which is in a call."""
+        """The lock of the thread that is in a call."""
         self._is_closed = True  # until the constructor says otherwise
         self._is_forked = False
         self._is_called_back = False

@@ -25,7 +25,7 @@ class Key(NamedTuple):
     reason: str
     """The reason, one of REASONS, why a key that is taken has no effect."""
     is_told: bool
-    """Whoever sets a key that has no effect expects one, and is told at the start."""
+    """A user who sets a key that has no effect expects one, and is told at start."""
     doc: str
 
     @property

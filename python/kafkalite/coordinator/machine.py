@@ -37,7 +37,7 @@ class Reply(Generic[Answer]):
 
 
 class FirstAnswer(Generic[Answer]):
-    """Whoever asked, who is told one answer: the first."""
+    """Passes only the first answer on to the caller."""
 
     __slots__ = ("_to",)
 

@@ -59,7 +59,7 @@ LOAD_RETRY_MS: Final = 1_000
 BATCH_BYTES_MAX: Final = 512 * 1024
 """Writes beyond so many bytes are left to the next batch."""
 BASE_SEQUENCE: Final = 0
-"""That of every batch, though it has no producer, as Kafka's (`CoordinatorRuntime`)."""
+"""The base sequence of every batch, which has no producer, as in Kafka (`CoordinatorRuntime`)."""
 WRITE_BYTES: Final = 512
 RECORD_BYTES: Final = 640
 """The memory of a write that waits, and of each of its records beside its key and value: they are

@@ -427,7 +427,7 @@ class ClassicGroup:
             self._join_deadline_ms = moment.now_ms + timeout_ms
 
     def _end_join_wait(self, moment: Moment) -> None:
-        """Those who have not come are waited for no longer, except before the first rebalance."""
+        """Stops waiting for missing members, except before the first rebalance."""
         if self._initial_delay is not None:
             delay_ms, remaining_ms = self._initial_delay
             if self.has_new_member and remaining_ms != 0:
@@ -442,7 +442,7 @@ class ClassicGroup:
         return len(self.members) == self.members.awaiting_join and not self.members.pending
 
     def _complete_join_if_due(self, moment: Moment) -> None:
-        """Who joins or leaves does not end the wait before a group's first rebalance
+        """A join or leave does not end the wait before a group's first rebalance
         (`maybeCompleteJoinPhase`). An id that lapses and a member that fails do, where all others
         are there: `on_time` and `_expire`, as in Kafka (`removePendingMemberAndUpdateClassicGroup`,
         `removeMemberAndUpdateClassicGroup`)."""

@@ -20,7 +20,7 @@ STEP_PAUSE_MS: Final = 1
 
 
 class Deletions:
-    """Those of one partition, in the order in which they were asked for."""
+    """The deletions of one partition, in the order in which they were requested."""
 
     def __init__(self) -> None:
         self.wake_ms: int | None = None

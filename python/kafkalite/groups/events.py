@@ -141,7 +141,7 @@ class GroupAnswer(NamedTuple):
 
 JoinReply = Callable[[JoinAnswer], None]
 SyncReply = Callable[[SyncAnswer], None]
-"""Whoever asked, to be told once."""
+"""Callbacks that deliver an answer, each to be called once."""
 
 
 Answer = TypeVar("Answer", JoinAnswer, SyncAnswer)

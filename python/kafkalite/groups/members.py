@@ -112,7 +112,7 @@ class Members:
         return self._by_id.get(member_id)
 
     def static_member_id(self, group_instance_id: str | None) -> str | None:
-        """Who holds a `group.instance.id`; None for nobody."""
+        """The id of the member that holds a `group.instance.id`, or None."""
         return None if group_instance_id is None else self._static.get(group_instance_id)
 
     def add(self, member: Member) -> None:
@@ -170,7 +170,7 @@ class Members:
             self.set_protocols(member, present)
 
     def set_awaiting_join(self, member: Member, reply: JoinReply | None) -> JoinReply | None:
-        """Who stood there before."""
+        """Sets the member's pending join; returns the one it replaces."""
         self.awaiting_join += (reply is not None) - (member.awaiting_join is not None)
         before, member.awaiting_join = member.awaiting_join, reply
         return before

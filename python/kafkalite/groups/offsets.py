@@ -82,7 +82,7 @@ class Offsets:
         self._open: dict[int, OpenTransaction] = {}
         """By producer id."""
         self._ended = deque[OpenTransaction]()
-        """Those that are not taken as a whole yet, the first first."""
+        """The ended transactions that are not applied completely yet, the oldest first."""
         self._unstable: Tree[tuple[OpenTransaction, ...]] = {}
         """The transactions that commit an offset of it, and are open or not taken yet."""
 

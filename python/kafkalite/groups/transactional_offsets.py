@@ -20,7 +20,7 @@ TAKING_PAUSE_MS: Final = 1
 
 
 class TransactionalOffsets:
-    """Those of one partition. `offsets` has what is on disk."""
+    """The transactional offsets of one partition. `offsets` has what is on disk."""
 
     def __init__(self, offsets: Offsets) -> None:
         self.verifications = Verifications()

@@ -22,11 +22,11 @@ class Verification:
     producer_epoch: int
     since_ms: int
     askers: int = 1
-    """Those who have this guard and were not refused: a refusal of one voids no other's."""
+    """How many hold this guard and were not refused: a refusal of one voids no other's."""
 
 
 class Verifications:
-    """Those of one partition."""
+    """The verifications of one partition."""
 
     def __init__(self) -> None:
         self._begun: dict[int, Verification] = {}

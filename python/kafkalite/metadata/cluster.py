@@ -28,7 +28,7 @@ class QuorumView(Protocol):
 
 
 class Source(Protocol):
-    """Whoever keeps the image (`kafkalite.metadata.solo`)."""
+    """The keeper of the image (`kafkalite.metadata.solo`)."""
 
     @property
     def image(self) -> Image: ...

@@ -53,7 +53,7 @@ class Metadata(Protocol):
     def broker_epoch(self) -> int: ...
     @property
     def timers(self) -> Timers:
-        """Those of the control thread, from when it runs."""
+        """The timers of the control thread, once it runs."""
 
     def while_loading(self, load: Callable[[], T], stop: Callable[[], None]) -> T:
         """Calls `load()`, which takes as long as the logs are large, and returns what it does; the

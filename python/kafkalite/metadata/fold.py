@@ -42,7 +42,7 @@ class MetadataDelta(NamedTuple):
     deleted_topics: tuple[TopicImage, ...] = ()
     """As they were. A topic of the same name that was made meanwhile is among the changed ones."""
     changed_topics: tuple[TopicImage, ...] = ()
-    """Those that are new, or have new or changed partitions."""
+    """The topics that are new, or have new or changed partitions."""
     configs: frozenset[tuple[int, str]] = frozenset()
     """The resources (type, name) whose configs were set, or removed; not those of topics that are
     gone."""

@@ -86,7 +86,7 @@ class Observed(NamedTuple):
     snapshot: "Replay"
     """The newest snapshot, added up: all of it is committed."""
     batches: list[_native.RecordBatch]
-    """Those behind it. How many of them are committed, the quorum says."""
+    """The batches after it. The quorum says how many of them are committed."""
     leader_epoch: int
     """The latest that is known, of the log or of `quorum-state`."""
 

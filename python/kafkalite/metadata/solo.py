@@ -173,12 +173,12 @@ class Metadata(NamedTuple):
 
     @property
     def broker_epoch(self) -> int:
-        """That of this broker's registration."""
+        """The epoch of this broker's registration."""
         return self.cluster.broker.epoch
 
     @property
     def timers(self) -> Timers:
-        """Those of the control thread: nothing is to be done in time before that."""
+        """The timers of the control thread: nothing is timed before it runs."""
         return Timers()
 
     def while_loading(self, load: Callable[[], T], stop: Callable[[], None]) -> T:  # noqa: ARG002

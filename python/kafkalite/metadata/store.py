@@ -54,7 +54,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Limits":
-        """Those of a broker's configuration."""
+        """The limits in a broker's configuration."""
         return cls(
             config["metadata.log.max.record.bytes.between.snapshots"],
             config["metadata.log.max.snapshot.interval.ms"],

@@ -32,7 +32,7 @@ class WriteLock:
         self._changing: dict[str, Future[None]] = {}
         """Set when the topic is not changing any more."""
         self._new: set[str] = set()
-        """Those of them that are new."""
+        """The changing topics that are new."""
 
     def held(self, names: Collection[str] = ()) -> "Hold":
         """`async with` this: waits for the lock, with none of the topics changing, and holds it for

@@ -123,7 +123,7 @@ class Lifecycle:
         self._asked_offline: frozenset[bytes] = frozenset()
         """Log directories of which the last heartbeat has told the controller that they failed."""
         self._told_offline: frozenset[bytes] = frozenset()
-        """Those of which it has heard."""
+        """The failed directories that it has acknowledged."""
         self._untold_since_ms: int | None = None
 
     def forget_previous(self) -> None:

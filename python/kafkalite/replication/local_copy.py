@@ -45,7 +45,7 @@ class Opened(NamedTuple):
     copy: "LocalCopy"
     observed: reading.Observed
     directory_id: bytes
-    """That of the metadata directory, zeros where it has none of its own."""
+    """The id of the metadata directory, zeros if it has none of its own."""
 
 
 class LocalCopy:

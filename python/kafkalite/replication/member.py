@@ -119,7 +119,7 @@ class Member:
         self.image = Image()
         """The metadata that is in force here, or is about to be."""
         self._applied_offset = -1
-        """That of the last record of which everything is in force."""
+        """The offset of the last record that is in force completely."""
         self.cluster = Cluster(identity.node_id, self)
         self.engine = RemoteEngine(self)
         self._assignments = DirectoryAssignments(
@@ -173,7 +173,7 @@ class Member:
 
     @property
     def end_offset(self) -> int:
-        """That of the metadata which is in force here."""
+        """The end offset of the metadata that is in force here."""
         return self.image.last_offset + 1
 
     @property
@@ -188,7 +188,7 @@ class Member:
 
     @property
     def broker_epoch(self) -> int:
-        """That of this broker's registration."""
+        """The epoch of this broker's registration."""
         return self.lifecycle.epoch
 
     @property

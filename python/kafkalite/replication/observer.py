@@ -57,7 +57,7 @@ class Ask(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """Who leads the quorum in an epoch, as far as an answer has said."""
+    """The leader of the quorum in an epoch, as far as an answer has said."""
 
     id: int
     epoch: int
@@ -124,7 +124,7 @@ class Observer:
         self.leader = Leader(-1, observed.leader_epoch, None)
         self.high_watermark = -1
         self.refused_epoch = -1
-        """That of the controllers which were asked last, where it is lower than the one that is
+        """The epoch of the controllers that were asked last, if it is lower than the one that is
         known: they are behind, or of another past."""
         self.replay = observed.snapshot
         """The records that are committed, added up."""
@@ -162,7 +162,7 @@ class Observer:
 
     @property
     def last_epoch(self) -> int:
-        """That of the last batch."""
+        """The epoch of the last batch."""
         return self._pending[-1].leader_epoch if self._pending else self.replay.epoch
 
     def ask(self) -> Ask:

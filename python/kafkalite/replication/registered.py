@@ -10,7 +10,7 @@ from kafkalite.protocol import codes
 from kafkalite.protocol.error_codes import error_code
 
 Brokers = Mapping[int, BrokerImage]
-"""Those that are registered, by their ids."""
+"""The registered brokers, by their ids."""
 
 
 def session_of(node_id: int, brokers: Brokers, session_ms: int, waited_ms: int) -> str:

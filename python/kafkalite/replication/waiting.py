@@ -55,7 +55,7 @@ class Waiting:
 
 
 class Published:
-    """Who waits for the metadata that is in force to have come so far."""
+    """Callers that wait for the metadata in force to reach an offset."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Callable[[], bool], Future[None]]] = []

@@ -20,7 +20,7 @@ TOLD_S_MAX = 5.0
 
 
 class Supervisor:
-    """Whoever wants to be told; nobody, where there is no address. A failure is told to `warn`,
+    """The service manager, or nobody if there is no address. A failure is reported to `warn`,
     once, and the broker serves all the same."""
 
     def __init__(self, address: str | None, warn: Callable[[str], None]) -> None:

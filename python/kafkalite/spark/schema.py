@@ -64,7 +64,7 @@ def ddl(options: ReadOptions) -> str:
 
 
 def _refuse_names_of_records(names: Iterable[str]) -> None:
-    """Who asked for a value's `offset` would be given the record's."""
+    """Refuses names of a record's columns: a value's `offset` would be read as the record's."""
     for name in names:
         if name in TYPES:
             raise InvalidArgumentError(

@@ -76,7 +76,7 @@ class TaskWritten(WriterCommitMessage):
     topic: str | None = None
     """One that it has written to."""
     query: str | None = None
-    """That of the micro-batch, if transactions are wanted."""
+    """The query of the micro-batch, if transactions are wanted."""
 
 
 Messages = Sequence[WriterCommitMessage | None]

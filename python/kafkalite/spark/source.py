@@ -39,7 +39,7 @@ class KafkaliteDataSource(DataSource):
 
     @in_a_sentence
     def schema(self) -> str:
-        """That of Spark's Kafka connector, cut and typed by the options, as DDL."""
+        """The schema of Spark's Kafka connector, cut and typed by the options, as DDL."""
         settle()
         return ddl(ReadOptions.of(self.options, streaming=None))
 

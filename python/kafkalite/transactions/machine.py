@@ -90,7 +90,7 @@ class Entry:
         """A transition is being written."""
         self.has_failed_fence = False
         self.waiters: list[Callable[[None], None]] = []
-        """Who waits until nothing is pending and the transaction is not ending."""
+        """Callbacks that wait until nothing is pending and the transaction is not ending."""
 
 
 AnswerTo = Callable[[ProducerAnswer], None]

@@ -50,7 +50,7 @@ class _Tries:
 
     def __init__(self) -> None:
         self.under_way = 0
-        """Those that are still to be begun are among them."""
+        """The number of writes in progress, including those that have not begun yet."""
         self.refused: dict[TopicPartition, int] = {}
         """Partitions that are to be tried again, and why."""
         self._news: Future[None] | None = None

@@ -55,7 +55,7 @@ class MarkerOf(NamedTuple):
 
     @property
     def whole(self) -> Hashable:
-        """Those that have this in common go together."""
+        """Markers that have this in common go together."""
         return self.producer
 
 

@@ -32,7 +32,7 @@ pub struct FetchedChunk<B> {
     pub aborted: Vec<(i64, i64)>,
 }
 
-/// Whoever fetches. An error is a sentence.
+/// A source of fetched chunks. An error is a sentence.
 pub trait FetchSource: Send {
     type Bytes: AsRef<[u8]> + Send;
 

@@ -31,7 +31,7 @@ impl Growth {
         }
     }
 
-    /// That of keys and values together.
+    /// The growth of keys and values together.
     pub fn of_rows(shape: &Shape) -> Growth {
         let (key, value) = (Growth::of(shape.key()), Growth::of(shape.value()));
         Growth {

@@ -52,7 +52,7 @@ impl Column {
         Column::ValueSize,
     ];
 
-    /// Those of Spark's connector, which come unless others are named.
+    /// The columns of Spark's connector, which are returned unless others are named.
     pub fn kafka() -> impl Iterator<Item = Column> {
         Column::ALL.into_iter().take(8)
     }

@@ -109,7 +109,7 @@ pub struct BatchBuilder {
     /// The batch so far: room for the header, then records, not compressed; of a large batch with a codec
     /// the last of them.
     batch: Vec<u8>,
-    /// Those before, and how many bytes they were.
+    /// The records before those, compressed.
     deflation: Option<Deflation>,
     deflated_bytes: usize,
     records_count: i32,

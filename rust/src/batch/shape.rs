@@ -107,7 +107,7 @@ fn check_magic(records: &[u8]) -> Result<(), Misshapen> {
     }
 }
 
-/// Those of the first batch; 0 if there is no such batch.
+/// The attributes of the first batch; 0 if there is none.
 fn attributes(records: &[u8]) -> i16 {
     let field = records
         .get(ATTRIBUTES_AT..)

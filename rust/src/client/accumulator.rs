@@ -142,7 +142,7 @@ impl<C> Accumulator<C> {
             .map(|(topic, partition)| (&**topic, *partition))
     }
 
-    /// Those of which linger is over, or that are full.
+    /// The partitions whose linger time is over, or whose batch is full.
     pub fn due(&self, now: Instant) -> impl Iterator<Item = (&str, u32)> {
         let due = self.by_age.range(..=(now, u64::MAX));
         due.map(|(_, (topic, partition))| (&**topic, *partition))

@@ -36,7 +36,7 @@ pub struct Image {
     /// The node that serves from this image.
     pub node_id: i32,
     pub controller_id: i32,
-    /// Those that are alive, by their ids, ascending.
+    /// The brokers that are alive, by their ids, ascending.
     brokers: Vec<Broker>,
     pub features: Features,
     pub permits: Permits,

@@ -33,7 +33,7 @@ pub struct AppendRequest<'a> {
     pub leader_epoch: i32,
     /// Version of the transactions (KIP-890); needed for markers of a coordinator only.
     pub transaction_version: Option<i16>,
-    /// That of its verification, for records of a client; `None` asks for none (`verification.rs`).
+    /// The verification guard of its transaction, for a client's records; `None` requires none (`verification.rs`).
     pub guard: Option<u64>,
 }
 

@@ -27,7 +27,7 @@ pub struct SharedFlush {
     cuts: u64,
     /// Changes of names in the log's directory.
     names: u64,
-    /// That of the log directory in which it lay.
+    /// The health of the log directory in which the log was.
     health: Arc<Health>,
 }
 

@@ -39,7 +39,7 @@ pub struct FetchedRange {
     pub first_batch_is_cut: bool,
     /// There are segments behind this one that the reader may see.
     pub is_on_older_segment: bool,
-    /// Those of the log before which it was found (`Log::replacements`).
+    /// The log's `replacements` when the range was found.
     replacements: u64,
     file: Option<Arc<dyn StorageFile>>,
     _pin: Option<Arc<Pin>>,

@@ -40,7 +40,7 @@ pub enum Message {
     Room,
     /// There may be more connections than the broker may have.
     Excess(Excess),
-    /// Those that wait for memory may ask again.
+    /// Connections that wait for memory may ask again.
     Memory,
     Stop,
     #[cfg(test)]

@@ -42,7 +42,7 @@ pub struct Call {
 /// The number of a call, and the bytes behind the header of its answer, or why there is none.
 pub type Outcome = (u64, std::result::Result<Vec<u8>, String>);
 
-/// Who is told that there are outcomes: the number wakes Python's control thread.
+/// The queue that is told of outcomes, and the number that wakes Python's control thread.
 type Waker = (Arc<ControlQueue>, u64);
 
 #[derive(Default)]

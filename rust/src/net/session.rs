@@ -228,7 +228,7 @@ impl Session {
         self.client_id.as_deref().map_or(0, str::len)
     }
 
-    /// Who the client is.
+    /// The client's identity.
     pub fn identity(&self) -> &Arc<Identity> {
         let Login::Open(identity) = &self.login;
         identity

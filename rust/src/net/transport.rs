@@ -22,7 +22,7 @@ impl Transport {
         stream.set_nodelay(true)
     }
 
-    /// Who its client is, as far as the transport can tell.
+    /// The client's identity, as far as the transport knows it.
     pub fn identity(&self, peer: SocketAddr) -> Identity {
         match self {
             Transport::Plain(_) => Identity::anonymous(peer.ip()),

@@ -121,7 +121,7 @@ impl Claimed {
         })
     }
 
-    /// That of `__cluster_metadata-0`.
+    /// The directory of `__cluster_metadata-0`.
     pub fn metadata_directory(&self) -> &Arc<LogDirectory> {
         &self.metadata
     }

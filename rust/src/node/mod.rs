@@ -68,7 +68,7 @@ pub struct Node {
     /// One change of the image at a time.
     changing: Mutex<()>,
     waker: Arc<dyn Wake>,
-    /// Who has this node's replicas follow their leaders.
+    /// Makes this node's replicas follow their leaders.
     followers: OnceLock<Arc<dyn Followers>>,
     /// It is about to stop, and its leaders are moved elsewhere.
     in_controlled_shutdown: AtomicBool,

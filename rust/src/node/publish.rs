@@ -221,7 +221,7 @@ impl Node {
     }
 }
 
-/// Whom this node's replicas follow from now on.
+/// The leaders that this node's replicas follow from now on.
 #[derive(Default)]
 struct Following {
     /// This node, if it is about to stop.

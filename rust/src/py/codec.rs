@@ -260,7 +260,7 @@ impl MessageCodec {
     }
 }
 
-/// That of a message, or of its class.
+/// The codec of a message, or of its class.
 pub fn codec_of<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, MessageCodec>> {
     let codec = message.getattr(pyo3::intern!(message.py(), "_codec"))?;
     Ok(codec.cast_into::<MessageCodec>()?)

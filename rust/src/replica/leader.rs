@@ -367,12 +367,12 @@ impl LeaderState {
         self.partition_epoch
     }
 
-    /// Those that the controller has committed.
+    /// The in-sync replicas that the controller has committed.
     pub fn in_sync_replicas(&self) -> &[i32] {
         &self.in_sync_replicas
     }
 
-    /// Those that may be in sync by the controller's word: committed or proposed.
+    /// Says whether a replica may be in sync for the controller: committed or proposed.
     pub fn is_in_maximal_isr(&self, id: i32) -> bool {
         let proposed = self.pending.as_ref().map(|pending| &pending.proposed);
         self.in_sync_replicas.contains(&id) || proposed.is_some_and(|ids| ids.contains(&id))
@@ -398,7 +398,7 @@ impl LeaderState {
 
     // --- within ------------------------------------------------------------------------------------
 
-    /// Those that are in sync when leadership begins have been caught up until then, as far as anybody knows.
+    /// Takes the replicas in sync when leadership begins as caught up until then, as far as anybody knows.
     fn note_time(&mut self, now_ms: i64) {
         if self.since_ms.is_some() {
             return;

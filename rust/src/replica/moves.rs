@@ -1,6 +1,6 @@
 //! A replica is copied into another log directory of its node: a future replica there is fed from the log, under the
 //! rules by which a follower is fed from its leader, until it has all and takes the log's place (`Log::replace_by`).
-//! Who drives it, and what the controller is told, is the affair of `node/moves/`.
+//! `node/moves/` drives it, and informs the controller.
 //!
 //! Kafka: `ReplicaAlterLogDirsThread`, `LocalLeaderEndPoint`.
 

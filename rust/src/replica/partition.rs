@@ -37,7 +37,7 @@ pub struct Partition {
     pub index: i32,
     pub role: Role,
     pub leader_epoch: i32,
-    /// That of the log for this role in this epoch (`Log::begin_role`).
+    /// The log's number of this role in this epoch (`Log::begin_role`).
     pub(super) role_number: u64,
     /// The high watermark of the leader that this replica follows, as told last; -1: not yet.
     pub(super) leader_high_watermark: AtomicI64,

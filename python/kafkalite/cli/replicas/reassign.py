@@ -347,7 +347,7 @@ def _verify(options: argparse.Namespace) -> int:
 def _current_or_none(
     admin: ClusterAdmin, places: Iterable[Partition]
 ) -> dict[Partition, list[int]]:
-    """Those of topics that are there."""
+    """The replicas of the partitions whose topics exist."""
     found: dict[Partition, list[int]] = {}
     for topic in sorted({topic for topic, _ in places}):
         try:

@@ -235,7 +235,7 @@ def _describe(options: argparse.Namespace) -> int:
 
 
 def _reassignments(admin: ClusterAdmin) -> dict[Partition, Reassignment]:
-    """Those that go on; none where who asks may not know, or the broker does not."""
+    """The reassignments in progress; none if the user may not list them, or the broker cannot."""
     try:
         return admin.list_reassignments()
     except UnsupportedVersionError:

@@ -50,7 +50,7 @@ COMMIT = "commit"
 
 
 class Listener(NamedTuple):
-    """Whom a rebalance is told, as Kafka's `ConsumerRebalanceListener`. Without `on_lost`
+    """Callbacks for rebalances, as Kafka's `ConsumerRebalanceListener`. Without `on_lost`
     partitions that are lost are revoked."""
 
     on_assigned: OnPartitions | None = None
@@ -95,7 +95,7 @@ class ConsumerCoordinator(Closing):
         self._is_committing = False
         """It is the commit before the join that is under way."""
         self._counting: Cluster | None = None
-        """Who is asked for partitions to share out, while the group is joined."""
+        """The cluster that is asked for partitions to assign, while the group is joined."""
         self._topics = TopicRequest(cluster)
         self._topics_wait_until = 0.0
         self._topics_sought_since: float | None = None

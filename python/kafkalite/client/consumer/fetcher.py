@@ -82,7 +82,7 @@ class Fetcher(Closing):
         self._links: dict[int, Connection] = {}
         self._flights: dict[int, _Flight] = {}
         self._scanned_revision = -1
-        """That of the subscription state when all that may be fetched was under way."""
+        """The revision of the subscription state when all that may be fetched was in flight."""
 
     def close(self) -> None:
         """Closes the connections."""

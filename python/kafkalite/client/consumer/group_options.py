@@ -20,7 +20,7 @@ class GroupOptions(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """Who commits offsets of a group (`ConsumerGroupMetadata` of Kafka's); by itself the name: who
+    """The committer of a group's offsets (Kafka's `ConsumerGroupMetadata`); by name alone: one that
     is no member."""
 
     group: str

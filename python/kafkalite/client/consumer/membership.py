@@ -138,7 +138,7 @@ class Membership:
 
     @property
     def metadata(self) -> GroupMetadata:
-        """Who commits for it. Raises `BrokerError` once others may have its partitions."""
+        """The member, for commits. Raises `BrokerError` once others may have its partitions."""
         self._refuse_forgotten()
         options = self.options
         return GroupMetadata(options.group, self.generation, self.member_id, options.instance_id)

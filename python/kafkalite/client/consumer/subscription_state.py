@@ -72,7 +72,7 @@ class PartitionState:
         self.stop: int | None = None
         """Nothing is fetched from here on."""
         self.topic_id = bytes(16)
-        """That of its topic when it was fetched last, zero if it was not."""
+        """The id of its topic when it was fetched last, zero if it was not."""
         self.forget(epoch)
 
     def forget(self, epoch: int) -> None:
@@ -81,7 +81,7 @@ class PartitionState:
         self.position: int | None = None
         self.given = self.fetch_offset = -1
         self.leader_epoch = -1
-        """That of the leader which the position was held against, or fetched from."""
+        """The epoch of the leader that the position was validated against, or fetched from."""
         self.read_epoch = -1
         """The leader epoch of the last batch that was fetched, -1 if it is not known."""
         self.end: int | None = None
@@ -119,9 +119,9 @@ class SubscriptionState:
         self._states: dict[Partition, PartitionState] = {}
         self._epochs = count()
         self._lacking: dict[Partition, PartitionState] = {}
-        """Those whose position is to be looked up."""
+        """The partitions whose position must be looked up."""
         self._failed: dict[Partition, PartitionState] = {}
-        """Those with an error that the caller is still to be told."""
+        """The partitions with an error that has not been raised yet."""
         self._in_hand: dict[Partition, int] = {}
         self.revision = 0
         """Grows with all that may make a partition one to be fetched."""
@@ -275,7 +275,7 @@ class SubscriptionState:
     # --- what was looked up -----------------------------------------------------------------------
 
     def needing(self, need: Need, now: float) -> dict[Partition, int]:
-        """Whose position is to be looked up, with the epochs."""
+        """The partitions whose position must be looked up, with the epochs."""
         return {
             partition: state.epoch
             for partition, state in self._lacking.items()

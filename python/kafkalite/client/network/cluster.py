@@ -115,7 +115,7 @@ class Cluster(Closing):
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.is_ended = False
-        """Whoever asked it has been closed."""
+        """The client that used it has been closed."""
         lifetime.watch(self)
 
     def __repr__(self) -> str:
@@ -551,7 +551,7 @@ def _may_pass(
 
 
 class ClusterClient(Closing):
-    """Whoever asks a cluster: its own, or one that is the caller's to close."""
+    """A client of a cluster: of its own, or of one that the caller closes."""
 
     def __init__(
         self,

@@ -221,7 +221,7 @@ class Connection(Closing):
         """Leaves it to the kernel, which closes it."""
 
     def interrupt(self) -> None:
-        """Whoever waits for an answer, in another thread, is told that the connection broke."""
+        """Makes another thread that waits for an answer see a broken connection."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -95,7 +95,7 @@ class _Failure(NamedTuple):
 
 
 class Leaders(Closing):
-    """Who leads partitions. One thread."""
+    """The leaders of partitions. For one thread."""
 
     def __init__(
         self,
@@ -183,8 +183,8 @@ class Leaders(Closing):
             self._wanted.add(topic)  # else `find` wants it, when its pause is over
 
     def create_once(self, topics: Iterable[str]) -> None:
-        """Those of which nobody knows are made, by a broker that does so, but not a second time:
-        one that is deleted stays so."""
+        """Has unknown topics created, if the broker does so, but not a second time:
+        a deleted topic stays deleted."""
         self._creatable.update(topics)
 
     def is_being_created(self, topic: str, now: float) -> bool:

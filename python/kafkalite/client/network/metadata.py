@@ -76,7 +76,7 @@ def coordinator_request(name: str, kind: int = GROUP) -> Any:
 def found_topics(
     told: "dict[str, TopicMetadata | BrokerError]",
 ) -> dict[str, TopicMetadata]:
-    """Those that there are. Raises `BrokerError` for one that has an error of another kind."""
+    """The topics that exist. Raises `BrokerError` for one that has an error of another kind."""
     found = {}
     for name, topic in told.items():
         if not isinstance(topic, BrokerError):

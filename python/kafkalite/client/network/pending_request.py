@@ -44,7 +44,7 @@ class PendingRequest(Closing):
         self._is_sent = False
         self._deadline = 0.0
         self.version = -1
-        """That of the answer."""
+        """The version of the answer."""
         self._go_on(now)
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class PendingConnections(Closing):
         self._ended: dict[int, Connection | ClientError] = {}
 
     def close(self) -> None:
-        """Those that nobody has taken are not wanted any more."""
+        """Drops the answers that nobody has taken."""
         for each in (*self._begun.values(), *self._ended.values()):
             if not isinstance(each, ClientError):
                 each.close()

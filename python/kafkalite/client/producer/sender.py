@@ -149,7 +149,7 @@ class Sender(Closing):
         return "" if first is None else f": {first}"
 
     def queue(self, topic: str, partition: int) -> PartitionQueue:
-        """That of a partition, which there is."""
+        """The queue of a partition, which must exist."""
         queue = self.queues.get((topic, partition))
         if queue is None:
             queue = self.queues[topic, partition] = PartitionQueue(

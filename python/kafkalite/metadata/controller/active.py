@@ -41,7 +41,7 @@ from kafkalite.tasks import Future
 
 
 class Writer(Protocol):
-    """Whoever has records written: one node by itself (`kafkalite.metadata.solo`), or a quorum."""
+    """Writes records: a single node (`kafkalite.metadata.solo`), or a quorum."""
 
     @property
     def image(self) -> Image: ...

@@ -40,7 +40,7 @@ class Directories:
         """Where replicas are about to lie, or stay after all, until the metadata says so: their
         logs lie elsewhere as long as it does not."""
         self._untold: set[Replica] = set()
-        """Those of them of which the controller has not taken that in."""
+        """The replicas among them that the controller has not acknowledged."""
 
     def is_unassigned(self, partition: PartitionImage) -> bool:
         """Says that this broker is to choose the directory of its replica."""

@@ -95,7 +95,7 @@ class Topics(NamedTuple):
 
 
 class ClientOptions(NamedTuple):
-    """Who is asked, and how."""
+    """The brokers to ask, and how."""
 
     bootstrap_servers: str = ""
     api_timeout_ms: int = 60_000

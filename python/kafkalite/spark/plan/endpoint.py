@@ -1,4 +1,4 @@
-"""Whose Arrow endpoint answers at an address that a broker has told.
+"""Checks which cluster's Arrow endpoint answers at an address that a broker has advertised.
 
 The address is on loopback, and the planner asks on the machine of the driver: there may be nobody,
 or another cluster's broker, which has the port of one that is gone or of one on another machine.

@@ -44,7 +44,7 @@ class Log(Protocol):
     """A log as planning asks it."""
 
     def partitions(self, topics: Topics) -> list[Partition]:
-        """Those that there are now, in order. Raises `KafkaliteError` for what is not there."""
+        """The partitions that exist, in order. Raises `KafkaliteError` for one that does not."""
 
     def first(self, partitions: Iterable[Partition]) -> Offsets:
         """Log starts; partitions that are gone are missing."""

@@ -40,7 +40,7 @@ pub struct Wanted {
     pub max_bytes: u64,
     pub current_leader_epoch: i32,
     pub last_fetched_epoch: i32,
-    /// That of a follower's log.
+    /// The log start offset of a follower.
     pub log_start_offset: i64,
 }
 

@@ -91,7 +91,7 @@ pub struct ProducePartition {
     /// Where the records lie, counted from the start of the reader's bytes.
     pub records: Range<usize>,
     pub outcome: Outcome,
-    /// That of the verification of its transaction.
+    /// The verification guard of its transaction.
     pub guard: u64,
 }
 

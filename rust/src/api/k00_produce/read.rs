@@ -18,7 +18,7 @@ use crate::replica::Partition;
 use crate::wire::{Reader, RequestHeader};
 
 const ZSTD_SINCE: i16 = 7;
-/// Who may write to internal topics (`AdminUtils.ADMIN_CLIENT_ID`).
+/// The client id that may write to internal topics (`AdminUtils.ADMIN_CLIENT_ID`).
 const ADMIN_CLIENT_ID: &str = "__admin_client";
 
 /// Reads the request. `reader` stands behind the header. Where there are `marks`, partitions that are

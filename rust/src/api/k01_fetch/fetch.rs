@@ -32,11 +32,11 @@ pub struct Fetch {
     pub(super) isolation: ReadIsolation,
     pub(super) listener: usize,
     pub(super) context: Context,
-    /// Those that a log is asked for first, then those that are refused without.
+    /// The partitions to read from a log come first, then those refused without reading.
     pub(super) partitions: Vec<FetchPartition>,
-    /// How many of `partitions` a log is asked for.
+    /// How many of `partitions` are read from a log.
     pub(super) readable: usize,
-    /// Who fetches, if it is a follower.
+    /// The follower that fetches, if it is one.
     pub(super) follower: Option<Follower>,
     /// Where a consumer is; empty where it does not say.
     pub(super) rack: Box<str>,
@@ -165,7 +165,7 @@ pub(super) fn storage_error(version: i16) -> i16 {
 }
 
 impl Fetch {
-    /// Those whose logs are asked.
+    /// The partitions whose logs are read.
     pub(super) fn readable(&self) -> &[FetchPartition] {
         self.partitions.get(..self.readable).unwrap_or_default()
     }

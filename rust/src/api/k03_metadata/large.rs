@@ -256,7 +256,7 @@ struct Unknown {
     asker: Asker,
 }
 
-/// Whoever asks, kept until the answer has left: by the image of the request it is judged the same each time.
+/// The client that asks, kept until the answer has left: judged by the image of the request, the same each time.
 #[derive(Clone)]
 struct Asker {
     image: Arc<Image>,

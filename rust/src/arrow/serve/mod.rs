@@ -7,7 +7,7 @@
 //!          │ schema message │ record batch │ FFFFFFFF │ u32 LE length + 1 │ sentence │ close  failure
 //! ```
 //!
-//! Who serves is a `Home`: the broker (`live.rs`), or a process of its own beside a Spark executor, which
+//! The server is a `Home`: the broker (`live.rs`), or a process of its own beside a Spark executor, which
 //! fetches from brokers or reads files (`files.rs`).
 //! `request.rs` reads requests and does no I/O; `server.rs` owns sockets and threads, one a connection;
 //! `connection.rs` is what such a thread does. A slow reader holds its own thread, one Arrow batch and
@@ -62,7 +62,7 @@ impl Losses {
         self.0.lock().push(sentence);
     }
 
-    /// Those that nobody has taken yet.
+    /// The losses that have not been taken yet.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock())
     }

@@ -60,7 +60,7 @@ pub struct Place {
     pub client: BTreeMap<String, String>,
     /// A partition's directory, or a log directory.
     pub path: Option<PathBuf>,
-    /// That of the broker which is asked: another one may have got its port meanwhile.
+    /// The cluster of the broker that is meant: another one may have got its port meanwhile.
     pub cluster_id: Option<String>,
 }
 

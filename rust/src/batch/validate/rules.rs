@@ -3,7 +3,7 @@
 use crate::batch::compression::Codec;
 use crate::batch::header::TimestampType;
 
-/// Who asks for an append; it decides which rules hold (`AppendOrigin`).
+/// The origin of an append; it decides which rules hold (`AppendOrigin`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendOrigin {
     /// A producer: all rules.

@@ -78,7 +78,7 @@ impl LeftAlone {
         self.logs.retain(|directory, _| there.contains(directory));
     }
 
-    /// Those that have come since the last call, or have another reason than then.
+    /// The logs that have been added since the last call, or have another reason than then.
     pub fn take_news(&mut self) -> Vec<NotCompacted> {
         let untold = self.logs.iter_mut().filter(|(_, entry)| !entry.is_told);
         let news = untold.map(|(directory, entry)| {

@@ -21,7 +21,7 @@ pub struct CleanedTransactions {
 }
 
 impl CleanedTransactions {
-    /// Those that overlap what comes next. Twice the same is once.
+    /// Adds transactions that overlap what comes next. Adding one twice has no effect.
     pub fn add_aborted(&mut self, transactions: &[AbortedTransaction]) {
         for transaction in transactions {
             let key = (transaction.first_offset, transaction.producer_id);

@@ -49,7 +49,7 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     logs: VecDeque<Arc<Log>>,
-    /// Whose flush found no descriptor for a file, and when it is tried again, in order.
+    /// Logs whose flush found no descriptor for a file, and when each is retried, in order.
     later: VecDeque<(Instant, Arc<Log>)>,
     is_stopping: bool,
     /// The time that flushing one log takes, on a moving average.

@@ -264,7 +264,7 @@ impl LogDirectory {
         self.expected.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// Those included that will be made soon.
+    /// The number of logs, including those that will be created soon.
     pub fn log_count(&self) -> usize {
         self.logs.read().len() + self.expected.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Whose a log directory is: looked at without a change, refused with the reason, or made ours by a
+//! The ownership of a log directory: read without a change, refused with the reason, or taken by a
 //! `meta.properties`.
 
 use std::path::Path;

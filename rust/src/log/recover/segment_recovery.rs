@@ -116,7 +116,7 @@ impl Loader<'_> {
     }
 
     /// Records between two segments are lost: the end of the first one has not come to the disk, and the next one has.
-    /// Who follows goes on behind what it has, so that nobody would ever bring them. With `acks_fsync` a segment is on disk
+    /// A follower fetches from its end on, so nothing would ever restore them. With `acks_fsync` a segment is on disk
     /// before the next one has a name; in a log that may be compacted records go from between segments by right.
     fn is_hole(&self, end_offset: i64, next_base: i64) -> bool {
         let config = &self.parameters.config;

@@ -102,7 +102,7 @@ impl CondemnedFiles {
 
 /// All that waits in one log directory, and who is told when the first is due.
 pub struct Deletions {
-    /// Those of which files wait.
+    /// Logs with files that wait for their deletion.
     logs: Mutex<Vec<Arc<CondemnedFiles>>>,
     /// Partitions' directories that were renamed.
     directories: Mutex<Vec<(Deadline, PathBuf)>>,

@@ -75,7 +75,7 @@ impl SegmentMap {
         self.segments.get(self.slot_above(offset))
     }
 
-    /// Those with base offsets in the range, ascending.
+    /// The segments with base offsets in the range, ascending.
     pub fn range(&self, base_offsets: Range<i64>) -> &[Arc<Segment>] {
         let slot = |offset: i64| self.base_offsets.partition_point(|base| *base < offset);
         let slots = slot(base_offsets.start)..slot(base_offsets.end);

@@ -177,7 +177,7 @@ impl ProducerSnapshots {
         Ok(Self::named(&names, directory))
     }
 
-    /// Those among the names of the files in `directory`.
+    /// The snapshots among the names of the files in `directory`.
     pub fn named(files: &[String], directory: &Path) -> ProducerSnapshots {
         let offsets = files.iter();
         ProducerSnapshots {
@@ -367,7 +367,7 @@ impl ProducerSnapshots {
         }
     }
 
-    /// Those that were given up stand for records that are about to be cut off: they must not be taken
+    /// Removes the snapshots that were given up: their records are about to be cut off, and they must not be taken
     /// for the state of others.
     fn remove_given_up(&mut self, storage: &dyn Storage) -> Result<()> {
         for offset in std::mem::take(&mut self.given_up) {

@@ -38,7 +38,7 @@ pub struct Question {
 #[derive(Clone, Copy, Debug)]
 struct Verification {
     guard: u64,
-    /// Those who have this guard and were not refused: a refusal of one voids no other's.
+    /// How many have this guard and were not refused: the refusal of one does not void the others'.
     askers: usize,
     producer_epoch: i16,
     lowest_sequence: i32,
@@ -257,8 +257,8 @@ mod tests {
         assert!(all.check(&data(0, 3), guard, true).is_err());
     }
 
-    /// Whoever had an older epoch, or a transactional id of his own and this producer's id, took the
-    /// guard of the one who may write with him when he was refused.
+    /// A producer with an older epoch, or with another transactional id and this producer's id, voided the
+    /// guard of the rightful producer when it was refused.
     #[test]
     fn who_is_refused_voids_no_other_guard() {
         for zombie_is_first in [true, false] {

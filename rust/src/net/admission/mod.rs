@@ -1,5 +1,5 @@
-//! Who may connect, and how soon: `max.connections` and `max.connection.creation.rate`, the same per
-//! listener, and `max.connections.per.ip` (`ConnectionQuotas`).
+//! Limits how many clients connect, and how fast: `max.connections` and `max.connection.creation.rate`, the
+//! same per listener, and `max.connections.per.ip` (`ConnectionQuotas`).
 //!
 //! Beyond the limit of the broker or of a listener, connections wait in the listener's backlog until
 //! another one closes, or until the limit is raised; where that of the broker is lowered, those that have

@@ -31,7 +31,7 @@ pub enum LogOperation {
 
 pub struct OfCoordinator {
     pub records: Vec<u8>,
-    /// That of the transactions that markers in them end.
+    /// The transaction version of the markers among the records.
     pub transaction_version: Option<i16>,
     /// The leader epoch in which they were decided; they are taken in no other.
     pub decided_in: Option<i32>,

@@ -24,7 +24,7 @@ use crate::replica::park::Parked;
 
 /// A request for Python.
 pub struct ControlFrame {
-    /// Who waits for the answer.
+    /// The parked request that waits for the answer.
     pub parked: Parked,
     pub api_key: i16,
     pub api_version: i16,
@@ -34,7 +34,7 @@ pub struct ControlFrame {
     pub listener: usize,
     /// Its name, as in `listeners`.
     pub listener_name: Arc<str>,
-    /// Who the client is.
+    /// The client's identity.
     pub identity: Arc<Identity>,
     /// The client's address and port.
     pub peer: SocketAddr,
@@ -231,7 +231,7 @@ impl ControlQueue {
         self.queue.lock().spares > 0
     }
 
-    /// Whoever had the turn is stuck: another thread goes on.
+    /// The owner of the turn is stuck: another thread takes over.
     pub fn pass(&self, _turn: Turn) {
         self.queue.lock().owner = None;
         self.is_free.notify_one();

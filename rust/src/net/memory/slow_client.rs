@@ -6,7 +6,7 @@
 //! moved less than PACE_BYTES in PACE_MS    ─► too slow
 //! ```
 //!
-//! Who has a slow link is not: what it is asked for is about a kilobyte a second, whatever the size of
+//! A client with a slow link is not too slow: the limit is about a kilobyte a second, whatever the size of
 //! the frame. The time counts from the first look, which is when memory has become short.
 
 use crate::limits::{PACE_BYTES, PACE_MS, SLOW_FRAME_MS};

@@ -92,7 +92,7 @@ impl Reactor {
         }
     }
 
-    /// Who will ask for nothing more does not wait for more records, and for any other answer not long:
+    /// A client that has closed its side does not wait for more records, nor long for any other answer:
     /// most likely nobody reads it.
     pub(super) fn on_peer_closed(&mut self, index: usize) {
         if let Some(connection) = self.connections.get(index)

@@ -20,7 +20,7 @@ struct Changes {
     is_stopping: bool,
     /// Something has happened for which it may look again.
     is_woken: bool,
-    /// That of the connection, so that a stop need not wait for an answer.
+    /// The socket of the connection, so that a stop need not wait for an answer.
     socket: Option<TcpStream>,
 }
 

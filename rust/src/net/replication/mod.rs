@@ -41,12 +41,12 @@ type Place = (i32, usize);
 #[derive(Default)]
 struct Running {
     fetchers: HashMap<Place, Arc<Inbox>>,
-    /// Those that hold replicas which follow, in the order in which they came up.
+    /// The directories that hold following replicas, in the order in which they came up.
     directories: Vec<Arc<LogDirectory>>,
     /// Where each partition is followed, by topic id and index.
     places: HashMap<(Uuid, i32), Place, RandomState>,
     threads: Vec<JoinHandle<()>>,
-    /// Those whose thread could not be started.
+    /// The places whose thread could not be started.
     without_thread: BTreeSet<Place>,
     is_stopped: bool,
 }

@@ -18,7 +18,7 @@ pub struct Source {
     pub at: usize,
     pub partition: Arc<Partition>,
     pub directory: usize,
-    /// That of the verification of its transaction, if there is one.
+    /// The verification guard of its transaction, if there is one.
     pub guard: u64,
     pub acks_all: bool,
 }
@@ -153,7 +153,7 @@ pub struct AppendBatch {
     pub buffers: Vec<Vec<u8>>,
     /// Bytes of the buffers.
     pub size_bytes: usize,
-    /// Who appends makes durable as well, where it is due, rather than have the flusher do it.
+    /// The appending thread also flushes, where a flush is due, instead of leaving it to the flusher.
     pub flushes: bool,
 }
 

@@ -47,7 +47,7 @@ pub enum Submitted<T, R> {
 /// Storage I/O of all log directories.
 pub struct StorageIo {
     directories: Arc<[Arc<LogDirectory>]>,
-    /// Those of the directories, by kind.
+    /// The queues of the directories, by kind.
     queues: Vec<[Arc<DirectoryQueue>; QueueKind::ALL.len()]>,
     /// For records of the metadata, whose directory may be none of the log directories.
     metadata: Arc<DirectoryQueue>,

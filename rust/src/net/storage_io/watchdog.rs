@@ -12,7 +12,7 @@ use crate::crash::or_end_process;
 use crate::limits::{STORAGE_BUSY_TICKS, STORAGE_TICK_MS, WATCHDOG_QUIET_TICKS};
 use crate::net::poller;
 
-/// Who goes on with what was left in a handoff.
+/// Continues with what was left in a handoff.
 pub trait Successor: Send + 'static {
     type Left;
     fn handoff(&self) -> &Handoff<Self::Left>;

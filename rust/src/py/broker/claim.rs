@@ -63,7 +63,7 @@ impl ClaimedDirectories {
         })
     }
 
-    /// Those that could be had, in the order of `log.dirs`.
+    /// The directories that could be claimed, in the order of `log.dirs`.
     #[getter]
     fn directories<'py>(&self, py: Python<'py>) -> PyResult<Vec<DirectoryFacts<'py>>> {
         let facts = enter(py, || {

@@ -70,7 +70,7 @@ pub struct PyBrokerCore {
     unmade: Vec<(String, i32)>,
     moved: Vec<Moved>,
     settings: Settings,
-    /// Those of the configuration's integers and flags.
+    /// The configuration's integers and flags, by key.
     numbers: HashMap<String, i64>,
 }
 
@@ -138,7 +138,7 @@ impl PyBrokerCore {
             .collect()
     }
 
-    /// That of the log directories.
+    /// The cluster id in the log directories.
     #[getter]
     fn cluster_id(&self) -> String {
         self.broker.node.image().cluster_id.clone()

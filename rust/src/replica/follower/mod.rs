@@ -43,7 +43,7 @@ pub struct Assignment {
     pub leader_id: i32,
 }
 
-/// Who has replicas follow their leaders. Called while the image changes; must not block.
+/// Makes replicas follow their leaders. Called while the image changes; must not block.
 pub trait Followers: Send + Sync {
     /// These follow from now on, instead of what their partitions did before, and those of `removed`, by topic
     /// id and index, follow nobody any more.

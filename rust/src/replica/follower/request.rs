@@ -16,7 +16,7 @@ const REPLICA_STATE_TAG: u32 = 1;
 #[derive(Clone, Debug)]
 pub struct FollowerSettings {
     pub node_id: i32,
-    /// That of this broker's registration (KIP-903).
+    /// The epoch of this broker's registration (KIP-903).
     pub broker_epoch: i64,
     /// `replica.fetch.wait.max.ms`
     pub max_wait_ms: i32,

@@ -11,7 +11,7 @@ struct Told {
     more: u64,
 }
 
-/// Those that were told of late, by their kinds. Pure: the time comes in, of a clock that is not set back.
+/// The troubles that were reported recently, by kind. Pure: the time comes in, of a clock that is not set back.
 pub struct Troubles<K> {
     told: BTreeMap<K, Told>,
 }

@@ -92,7 +92,7 @@ pub struct FollowerSession {
     leader_id: i32,
     /// In their order, so that a simulation of it repeats itself.
     followed: BTreeMap<Key, Followed>,
-    /// Those of which something may have to be said, each once.
+    /// The partitions about which something may have to be said, each once.
     dirty: Vec<Key>,
     delayed: BTreeSet<(i64, Key)>,
     searching: BTreeSet<Key>,
@@ -358,7 +358,7 @@ impl FollowerSession {
         wanted
     }
 
-    /// Those of all that are fetched, what has brought records last behind the others.
+    /// The positions of all partitions that are fetched; those that brought records last come last.
     fn all_positions(&mut self) -> Vec<(Key, Position)> {
         let fetching = self.followed.iter();
         let fetching = fetching.filter(|(_, each)| each.state == State::Fetching);
