@@ -1,18 +1,23 @@
-"""A coordinator whose partition has too few replicas to commit: its clients are told so in time,
-and all goes on once there are enough again."""
+"""A partition that has too few replicas to commit what coordinators write there: who waits for that
+is told so in time, and all goes on once there are enough again."""
 
 import time
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from api.group_requests import find_coordinator
 from api.raw import Connection
+from cluster.brokers import Kind
 from faults.test_slow_directory import commit
 from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.protocol import codes, messages
 from oracle.broker import KafkaBroker
-from replication.nodes import Node, wait_until
+from oracle.tools import KafkaTools
+from replication.nodes import Node, new_kafka, wait_until
+from replication.topics import make
 
 TIMEOUT_MS = 3_000
 BACK_S = 120
@@ -80,3 +85,55 @@ def test_a_commit_that_its_follower_does_not_take_is_refused_in_time_and_kept(
         leader.stop()
         with Connection(follower.address) as client:
             wait_until(lambda: fetched(client) == (0, 4), BACK_S)
+
+
+def mark(connection: Connection, topic: str) -> int:
+    """The code of a marker."""
+    kind = messages.WriteTxnMarkersRequest
+    row = kind.WritableTxnMarker
+    topics = [row.WritableTxnMarkerTopic(name=topic, partition_indexes=[0])]
+    marker = row(
+        producer_id=7, producer_epoch=0, transaction_result=True, topics=topics, coordinator_epoch=0
+    )
+    answer = connection.ask("WriteTxnMarkers", 1, kind(markers=[marker]))
+    code: int = answer.markers[0].topics[0].partitions[0].error_code
+    return code
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("kind", [Kind.KAFKALITE, pytest.param(Kind.KAFKA, marks=pytest.mark.long)])
+def test_a_marker_that_its_follower_does_not_take_is_answered_in_time(
+    kind: Kind,
+    kafka_tools: KafkaTools,
+    kafka_controller: KafkaBroker,
+    tmp_path: Path,
+) -> None:
+    """The request of another broker's coordinator was not answered until the follower was back."""
+    limit = {"request.timeout.ms": str(TIMEOUT_MS)}
+    leader_id, follower_id = {Kind.KAFKALITE: (11, 12), Kind.KAFKA: (13, 14)}[kind]
+    follower = Node(follower_id, tmp_path / "follower", kafka_controller)
+    topic = f"marked-{kind}"
+    with ExitStack() as stack:
+        stack.enter_context(follower)
+        if kind is Kind.KAFKALITE:
+            node = stack.enter_context(
+                Node(leader_id, tmp_path / "leader", kafka_controller, **limit)
+            )
+            address = node.address
+        else:
+            kafka = new_kafka(
+                kafka_tools, tmp_path / "leader", kafka_controller, leader_id, **limit
+            )
+            address = stack.enter_context(kafka).bootstrap_servers
+        connection = stack.enter_context(Connection(address))
+        make(connection, topic, replicas=[leader_id, follower_id], min_insync_replicas="2")
+        wait_until(lambda: mark(connection, topic) == codes.NONE, BACK_S)
+        follower.pause()
+        try:
+            began = time.monotonic()
+            assert mark(connection, topic) == codes.REQUEST_TIMED_OUT
+            assert time.monotonic() - began >= TIMEOUT_MS / 1000
+            wait_until(lambda: mark(connection, topic) == codes.NOT_ENOUGH_REPLICAS, BACK_S)
+        finally:
+            follower.resume()
+        wait_until(lambda: mark(connection, topic) == codes.NONE, BACK_S)

@@ -62,6 +62,7 @@ CONFIG: Final = {
     "offsets.topic.num.partitions": 2,
     "offsets.topic.segment.bytes": 1 << 20,
     "transaction.max.timeout.ms": 900_000,
+    "request.timeout.ms": 30_000,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
     "transactional.id.expiration.ms": 604_800_000,
     "transaction.remove.expired.transaction.cleanup.interval.ms": 300,

@@ -4,9 +4,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kafkalite.protocol import codes
-from kafkalite.tasks import SLICE_NS, Future, Task, Tasks
+from kafkalite.tasks import SLICE_NS, Future, Task, Tasks, TimeLimit
 from kafkalite.timers import Timers
 from kafkalite.transactions.markers import BEGUN_AT_ONCE, Markers, MarkerWriter, marker_of
+
+TIMEOUT_MS = 3_000
 
 
 class Host:
@@ -17,6 +19,7 @@ class Host:
         self.timers = Timers()
         self.failures: list[Exception] = []
         self.tasks = Tasks(self.timers, self.failures.append)
+        self.config = {"request.timeout.ms": TIMEOUT_MS}
         self.lines: list[str] = []
         self.tries_ms: list[int] = []
         self.code = codes.KAFKA_STORAGE_ERROR
@@ -33,6 +36,9 @@ class Host:
 
     def wall_ms(self) -> int:
         return self.clock_ms
+
+    def time_limit(self, wait_ms: int) -> TimeLimit:
+        return self.tasks.until(self.clock_ms + wait_ms)
 
     def refusal(self, _topic: str, partition: int) -> int:
         if partition:
@@ -185,3 +191,24 @@ def test_a_defect_does_not_end_the_tries() -> None:
     host.hung.set(1)
     host.pass_time(1)
     assert writing.is_done
+
+
+def test_who_asks_for_a_marker_by_a_request_is_answered_in_time() -> None:
+    """A partition with too few replicas kept the answer for all others back until it had enough:
+    the coordinator of another broker had given up by then, and asked for all of them again."""
+    host = Host()
+    host.hung = Future[int]()
+    writer = MarkerWriter(cast(Any, host))
+    marker = marker_of(7, 0, True, 0, 0)
+    asked = host.tasks.start(writer.write(marker, [("t", 0), ("t", 1)]))
+    host.pass_time(TIMEOUT_MS - 1)
+    assert not asked.is_done
+    host.pass_time(1)
+    assert asked.result() == {("t", 0): host.code, ("t", 1): codes.REQUEST_TIMED_OUT}
+    # It is committed all the same, and those of the broker's own transactions wait for that.
+    own = written(host, 1)
+    host.pass_time(10 * TIMEOUT_MS)
+    assert not own.is_done
+    host.hung.set(3)
+    host.pass_time(1)
+    assert own.is_done

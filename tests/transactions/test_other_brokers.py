@@ -11,6 +11,8 @@ from kafkalite.transactions.machine import AddRequest
 from kafkalite.transactions.markers import marker_of
 from kafkalite.transactions.other_brokers import OtherBrokers
 
+TIMEOUT_MS = 7_000
+
 
 class Scene:
     """Other brokers, who answer when the test says so."""
@@ -19,12 +21,14 @@ class Scene:
         failures: list[Exception] = []
         self.tasks = Tasks(Timers(), failures.append)
         self.asked: list[tuple[str, int, Any, int, Future[Any]]] = []
-        self.brokers = OtherBrokers(self, self.tasks, lambda: level)
+        self.waits_ms: list[int] = []
+        self.brokers = OtherBrokers(self, self.tasks, lambda: level, TIMEOUT_MS)
         self.failures = failures
 
     def ask(
-        self, purpose: str, node_id: int, message: Any, version: int, _timeout_ms: int
+        self, purpose: str, node_id: int, message: Any, version: int, timeout_ms: int
     ) -> Future[Any]:
+        self.waits_ms.append(timeout_ms)
         answer = Future[Any]()
         told = type(message).decode(message.encode(version), version)
         self.asked.append((purpose, node_id, told, version, answer))
@@ -143,6 +147,18 @@ def test_what_waits_behind_a_request_without_an_answer_is_looked_up_anew_at_once
     scene.go_on()
     scene.answer(all_written)
     assert later.result() == codes.NONE
+
+
+def test_who_writes_markers_is_waited_for_longer_than_it_may_wait_itself() -> None:
+    """It answered at the moment at which it was given up: of a request in which one partition could
+    not commit, none of the others was known to be written, and all were asked for again."""
+    scene = Scene()
+    scene.mark(7, 0, 0)
+    question(scene, "a")
+    scene.go_on()
+    of_markers, of_question = scene.waits_ms
+    assert of_markers > TIMEOUT_MS
+    assert of_question == TIMEOUT_MS
 
 
 def test_brokers_that_may_be_old_are_not_told_the_version_of_the_transaction() -> None:

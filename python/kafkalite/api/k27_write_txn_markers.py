@@ -1,13 +1,13 @@
 """WriteTxnMarkers (key 27), versions 1 to 2: markers of transactions, as a coordinator of another
 broker writes them, and an operator who ends a hanging transaction.
 
-Behaviour: each marker is written to its partitions that are here, and on disk before the answer;
-offsets that it commits hold then.
+Behaviour: each marker is written to its partitions that are here, and committed before the answer;
+offsets that it commits hold then. One that is not after `request.timeout.ms` may still be.
 
 Refusals, per partition: CLUSTER_AUTHORIZATION_FAILED; UNKNOWN_TOPIC_OR_PARTITION;
 NOT_LEADER_OR_FOLLOWER, also while groups are loaded; INVALID_PRODUCER_EPOCH,
-TRANSACTION_COORDINATOR_FENCED for markers of the past; KAFKA_STORAGE_ERROR; UNKNOWN_SERVER_ERROR
-for a producer id, an epoch or a version of -1.
+TRANSACTION_COORDINATOR_FENCED for markers of the past; NOT_ENOUGH_REPLICAS; KAFKA_STORAGE_ERROR;
+UNKNOWN_SERVER_ERROR for a producer id, an epoch or a version of -1; REQUEST_TIMED_OUT.
 
 Version notes: v2 tells the version of the transaction, by which its epoch is judged (KIP-1228).
 """
@@ -31,7 +31,7 @@ WAITS_FOR_OTHERS = True
 async def handle(
     context: Context, request: _native.Request, message: messages.WriteTxnMarkersRequest
 ) -> messages.WriteTxnMarkersResponse:
-    """Answers once every marker is on disk or refused."""
+    """Answers once every marker is committed or refused, or its time is over."""
     kind = messages.WriteTxnMarkersResponse.WritableTxnMarkerResult
     topic_kind = kind.WritableTxnMarkerTopicResult
     response = messages.WriteTxnMarkersResponse()

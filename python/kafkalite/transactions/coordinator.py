@@ -82,7 +82,9 @@ class TransactionCoordinator:
         peers = context.peers
         self._others: OtherBrokers | None = None
         if peers is not None:
-            self._others = OtherBrokers(peers, context.tasks, self._metadata_version)
+            self._others = OtherBrokers(
+                peers, context.tasks, self._metadata_version, config["request.timeout.ms"]
+            )
         self._writer = MarkerWriter(context, self._others)
         self.runtime = Runtime[TransactionMachine](context, topic, self._make_machine)
         """The topic and its shards."""

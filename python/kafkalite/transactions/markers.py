@@ -7,6 +7,10 @@ that is gone needs none, nor one that knows a later epoch of the producer and ha
 it: a stranger with its id may have written there. Offsets that were committed in the transaction
 are in `__consumer_offsets`, which the group coordinator alone writes to.
 
+A marker of this broker's own transactions that is in a log here is waited for until it is committed
+or another broker leads the partition. A WriteTxnMarkers request is answered after
+`request.timeout.ms` at the latest, and whoever sent it tries again.
+
 One task begins the markers of all transactions, some of each in turn: thousands that are decided at
 the same time, by a start or by time-outs, hold the control thread no longer than one does, and a
 small one does not wait for a large one.
@@ -14,6 +18,7 @@ small one does not wait for a large one.
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
@@ -23,7 +28,7 @@ from kafkalite.coordinator.machine import Marker, Producer
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.image import OFFSETS_TOPIC, has_partition
 from kafkalite.protocol import codes
-from kafkalite.tasks import Future, Task, all_done, completed
+from kafkalite.tasks import Future, Task, TimedOutError, all_done, completed
 from kafkalite.transactions.host import TransactionHost
 from kafkalite.transactions.other_brokers import OtherBrokers
 from kafkalite.transactions.states import TopicPartition
@@ -159,12 +164,18 @@ class MarkerWriter:
     async def write(
         self, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Writes a marker to each of the partitions, once: their codes, when all are on disk. Those
-        that are led elsewhere are refused."""
-        sliced = self._context.tasks.sliced
+        """Writes a marker to each of the partitions, once: their codes, when all are committed or
+        `request.timeout.ms` is over (`KafkaApis.handleWriteTxnMarkersRequest`). Those that are led
+        elsewhere are refused."""
+        context = self._context
+        sliced = context.tasks.sliced
         begun = {each: self._begin(producer, *each) async for each in sliced(partitions)}
-        await all_done(begun.values())
-        return {each: written.result() for each, written in begun.items()}
+        with suppress(TimedOutError), context.time_limit(context.config["request.timeout.ms"]):
+            await all_done(begun.values())
+        return {
+            each: written.result() if written.is_done else codes.REQUEST_TIMED_OUT
+            for each, written in begun.items()
+        }
 
     def _begin_anywhere(self, producer: Producer, place: TopicPartition) -> Future[int]:
         leader = self._leader_elsewhere(*place)

@@ -27,7 +27,9 @@ MARKERS_VERSION_BEFORE: Final = 1
 LEVEL_OF_MARKERS: Final = 30
 """The `metadata.version` of 4.3, at which no broker is older."""
 ADD_VERSION: Final = 5
-TIMEOUT_MS: Final = 30_000
+LATE_MS: Final = 5_000
+"""Added to `request.timeout.ms`, after which a broker that writes markers answers which of them are
+committed. Kafka's coordinator gives up at that same moment, and learns of none of them."""
 AT_ONCE: Final = 1_000
 """Markers, or transactions, of one request."""
 
@@ -137,9 +139,12 @@ def _take_together(waiting: deque[Item]) -> list[Item]:
 class OtherBrokers:
     """See above. Used by the control thread only."""
 
-    def __init__(self, peers: Peers, tasks: Tasks, level: Callable[[], int]) -> None:
-        """`level` gives the cluster's `metadata.version`."""
+    def __init__(
+        self, peers: Peers, tasks: Tasks, level: Callable[[], int], timeout_ms: int
+    ) -> None:
+        """`level` gives the cluster's `metadata.version`; `timeout_ms` is `request.timeout.ms`."""
         self._peers = peers
+        self._timeout_ms = timeout_ms
         self._level = level
         self._markers = Queues[MarkerOf](tasks, self._send_markers, _refuse_marker)
         self._questions = Queues[Question](tasks, self._send_questions, _refuse_question)
@@ -186,7 +191,7 @@ class OtherBrokers:
         is_of_4_3 = self._level() >= LEVEL_OF_MARKERS
         version = MARKERS_VERSION if is_of_4_3 else MARKERS_VERSION_BEFORE
         answer = await self._peers.ask(
-            "markers", node_id, kind(markers=markers), version, TIMEOUT_MS
+            "markers", node_id, kind(markers=markers), version, self._timeout_ms + LATE_MS
         )
         found: dict[tuple[int, TopicPartition], int] = {}
         if not isinstance(answer, str):
@@ -223,7 +228,9 @@ class OtherBrokers:
             for each in items
         ]
         request = kind(transactions=transactions)
-        answer = await self._peers.ask("verification", node_id, request, ADD_VERSION, TIMEOUT_MS)
+        answer = await self._peers.ask(
+            "verification", node_id, request, ADD_VERSION, self._timeout_ms
+        )
         found: dict[tuple[str, TopicPartition], int] = {}
         missing: int = codes.COORDINATOR_LOAD_IN_PROGRESS
         if not isinstance(answer, str):
