@@ -24,13 +24,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
-LEDGER = "CREATE TABLE batches (query text PRIMARY KEY, batch bigint);"
+# Also for a table that was made before it had rows.
+LEDGER = """
+CREATE TABLE IF NOT EXISTS batches (query text PRIMARY KEY, batch bigint);
+ALTER TABLE batches ADD COLUMN IF NOT EXISTS rows bigint;
+"""
 # Waits for another driver of the same query, if there is one; no row: the batch is there already.
 NOTE = """
-INSERT INTO batches VALUES (%s, %s)
+INSERT INTO batches (query, batch) VALUES (%s, %s)
 ON CONFLICT (query) DO UPDATE SET batch = excluded.batch WHERE batches.batch < excluded.batch
 """
-LAST = "SELECT batch FROM batches WHERE query = %s"
+COUNT = "UPDATE batches SET rows = %s WHERE query = %s"
+LAST = "SELECT batch, rows FROM batches WHERE query = %s"
 START_S = 120
 INITDB = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
 
@@ -70,26 +75,38 @@ def store(
 def _store_once(
     database: str, query: str, number: int, rows: "DataFrame", columns: str, statements: str
 ) -> None:
-    """Stores a micro-batch unless it is there already: its number is noted beside the query's, in
-    the table that `LEDGER` makes."""
+    """Stores a micro-batch unless it is there already: its number, and how many rows it has, are
+    noted beside the query's id, in the table that `LEDGER` makes.
+
+    Raises `StopError` where the number is of another micro-batch, as far as that shows."""
     import psycopg
 
     with psycopg.connect(database) as connection, connection.cursor() as cursor:
         cursor.execute(NOTE, (query, number))
         if cursor.rowcount == 0:
-            (last,) = cursor.execute(LAST, (query,)).fetchone() or (None,)
+            last, stored = cursor.execute(LAST, (query,)).fetchone() or (None, None)
             if last != number:
-                raise pipeline.StopError(
-                    f"micro-batch {last} of this query is stored, and {number} comes now: the "
-                    "checkpoint is an old one that was restored, or a copy; begin with a new one, "
-                    "and with new tables"
+                raise _other_checkpoint(f"{last} of this query is stored, and {number} comes now")
+            if stored is not None and stored != (comes := rows.count()):
+                raise _other_checkpoint(
+                    f"{number} of this query is stored with {stored} rows, and comes with {comes}"
                 )
             return
         cursor.execute(f"CREATE TEMPORARY TABLE arrived ({columns}) ON COMMIT DROP")
+        count = 0
         with cursor.copy("COPY arrived FROM STDIN") as copy:
             for row in rows.toLocalIterator():
                 copy.write_row(row)
+                count += 1
+        cursor.execute(COUNT, (count, query))
         cursor.execute(statements)
+
+
+def _other_checkpoint(found: str) -> pipeline.StopError:
+    return pipeline.StopError(
+        f"micro-batch {found}: the checkpoint is an old one that was restored, or a copy; begin "
+        "with a new one, and with new tables"
+    )
 
 
 @contextmanager

@@ -1,22 +1,32 @@
 """A stream's micro-batch is committed as a whole or not at all, whoever dies in its commit, and
 whichever task has which rows when it is replayed."""
 
+import base64
+import json
 import time
 import uuid
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from kafkalite import Broker
 from kafkalite.client.arrow.writer import ArrowWriter
+from kafkalite.client.consumer.group_options import GroupMetadata
 from kafkalite.client.group_admin import GroupAdmin
 from kafkalite.client.network.cluster import Cluster
 from kafkalite.client.producer.settings import ProducerSettings
-from kafkalite.client.producer.transactions import Fate, OpenTransaction, Transaction, end
+from kafkalite.client.producer.transactions import (
+    Fate,
+    OpenTransaction,
+    Transaction,
+    end,
+)
 from kafkalite.errors import KafkaliteError
 from kafkalite.spark import commit_note
 from kafkalite.spark.commit_note import CommitNote
@@ -76,6 +86,34 @@ def test_rows_that_move_to_other_tasks_in_a_replay_are_there_once(
     assert values(servers, topic, committed=True) == sorted(map(str, range(ROWS)))
 
 
+def test_a_checkpoint_that_lost_its_last_micro_batch_is_told_where_that_has_other_rows_now(
+    spark: SparkSession, servers: str, topic: str, tmp_path: Path
+) -> None:
+    """As a power cut leaves it, or a backup that is one micro-batch old. The number was that of the
+    last micro-batch in the topic, so that all rows that had come since were passed over."""
+    source = f"{topic}-source"
+    create(servers, source, PARTITIONS)
+
+    def send_and_copy(numbers: range) -> None:
+        send(servers, [Record(source, b"%d" % each, timestamp=START_MS) for each in numbers])
+        query = start_copying(spark, "kafkalite", tmp_path, servers, source, topic, 0)
+        query.awaitTermination()
+
+    send_and_copy(range(10))
+    send_and_copy(range(10, 20))
+    checkpoint = tmp_path / "checkpoint"
+    for kind in ("offsets", "commits"):
+        assert {each.name for each in (checkpoint / kind).glob("[0-9]*")} == {"0", "1"}
+        for name in ("1", ".1.crc"):
+            (checkpoint / kind / name).unlink()
+    with pytest.raises(
+        StreamingQueryException,
+        match=r"micro-batch 1 of this query is in the topic with 10 rows, and comes with 15 now: ",
+    ):
+        send_and_copy(range(20, 25))
+    assert values(servers, topic, committed=True) == sorted(map(str, range(20)))
+
+
 # --- without Spark --------------------------------------------------------------------------------
 
 
@@ -127,7 +165,7 @@ def test_what_a_driver_has_noted_is_committed_by_who_looks_next(
         transactions = prepared(servers, topic, name)
         note = CommitNote(cluster, name, TIMEOUT_MS)
         with dying_after(ended, monkeypatch):
-            note.commit(7, topic, transactions)
+            note.commit(7, topic, transactions, 3)
             dies()
         assert not note.is_committed(8)
         assert note.is_committed(7)
@@ -146,10 +184,10 @@ def test_a_driver_that_dies_before_it_has_decided_leaves_the_micro_batch_to_the_
         with monkeypatch.context() as patched, pytest.raises(DiedError):
             patched.setattr(Transaction, "end", dies)
             first = prepared(servers, topic, name)
-            CommitNote(cluster, name, TIMEOUT_MS).commit(7, topic, first)
+            CommitNote(cluster, name, TIMEOUT_MS).commit(7, topic, first, 3)
         note = CommitNote(cluster, name, TIMEOUT_MS)
         assert not note.is_committed(7)
-        note.commit(7, topic, prepared(servers, topic, name, tasks=2))
+        note.commit(7, topic, prepared(servers, topic, name, tasks=2), 2)
         assert note.is_committed(7)
         # As the driver does with what is open.
         Transaction(cluster, f"{name}-2", TIMEOUT_MS).begin()
@@ -163,12 +201,12 @@ def test_a_micro_batch_of_which_all_was_aborted_in_time_is_written_anew(
         first = prepared(servers, topic, name)
         note = CommitNote(cluster, name, TIMEOUT_MS)
         with dying_after(0, monkeypatch):
-            note.commit(7, topic, first)
+            note.commit(7, topic, first, 3)
         for each in first[:2]:  # fenced, as by a coordinator when their time is over
             Transaction(cluster, each.transactional_id, TIMEOUT_MS).begin()
         assert not note.is_committed(7)
         assert not note.is_committed(7), "the third was open and is aborted, too"
-        note.commit(7, topic, prepared(servers, topic, name))
+        note.commit(7, topic, prepared(servers, topic, name), 3)
         assert note.is_committed(7)
     assert values(servers, topic, committed=True) == rows_of(3)
 
@@ -180,7 +218,7 @@ def test_a_micro_batch_that_is_there_in_part_is_told_with_the_remedy(
         first = prepared(servers, topic, name)
         note = CommitNote(cluster, name, TIMEOUT_MS)
         with dying_after(1, monkeypatch):
-            note.commit(7, topic, first)
+            note.commit(7, topic, first, 3)
         Transaction(cluster, first[2].transactional_id, TIMEOUT_MS).begin()
         sentence = (
             r"^micro-batch 7 is in the topic in part: the transactions of tasks 0 were committed, "
@@ -192,7 +230,7 @@ def test_a_micro_batch_that_is_there_in_part_is_told_with_the_remedy(
                 note.is_committed(7)
         GroupAdmin(cluster).delete(name)
         assert not note.is_committed(7)
-        note.commit(7, topic, prepared(servers, topic, name))
+        note.commit(7, topic, prepared(servers, topic, name), 3)
     assert values(servers, topic, committed=True) == sorted([*rows_of(3), "0"])
 
 
@@ -204,9 +242,9 @@ def test_nothing_is_committed_where_the_time_of_a_transaction_was_over_before(
         Transaction(cluster, f"{name}-1", TIMEOUT_MS).begin()
         note = CommitNote(cluster, name, TIMEOUT_MS)
         with pytest.raises(KafkaliteError, match=f"nothing of micro-batch 7 .* of '{name}-1' was"):
-            note.commit(7, topic, transactions)
+            note.commit(7, topic, transactions, 3)
         assert not note.is_committed(7)
-        note.commit(7, topic, prepared(servers, topic, name))
+        note.commit(7, topic, prepared(servers, topic, name), 3)
     assert values(servers, topic, committed=True) == rows_of(3)
 
 
@@ -219,13 +257,41 @@ def test_a_note_of_many_tasks_takes_several_partitions(
     monkeypatch.setattr(commit_note, "fates", lambda _, each: [Fate.OPEN] * len(each))
     with Cluster(servers) as cluster:
         note = CommitNote(cluster, name, TIMEOUT_MS)
-        note.commit(7, topic, many)
-        assert note._read() == (7, many)
-        note.commit(8, topic, few)
-        assert note._read() == (8, few)
+        note.commit(7, topic, many, 5)
+        assert note._read() == (7, many, 5)
+        note.commit(8, topic, few, 0)
+        assert note._read() == (8, few, 0)
         with pytest.raises(KafkaliteError, match=r"the 2 partitions of .*: write by fewer tasks"):
-            note.commit(9, topic, handles)
-        assert note._read() == (8, few)
+            note.commit(9, topic, handles, 3)
+        assert note._read() == (8, few, 0)
+
+
+def test_a_micro_batch_that_is_repeated_with_other_rows_is_told(
+    servers: str, topic: str, name: str
+) -> None:
+    sentence = r"^micro-batch 7 .* with 3 rows, and comes with 2 now: the checkpoint is an old one"
+    with Cluster(servers) as cluster:
+        note = CommitNote(cluster, name, TIMEOUT_MS)
+        note.commit(7, topic, prepared(servers, topic, name), 3)
+        assert note.is_committed(7, 3)
+        with pytest.raises(KafkaliteError, match=sentence):
+            note.is_committed(7, 2)
+    assert values(servers, topic, committed=True) == rows_of(3)
+
+
+def test_a_note_of_an_earlier_version_is_read(servers: str, topic: str, name: str) -> None:
+    """It has no number of rows."""
+    transactions = prepared(servers, topic, name)
+    columns = zip(*((task, *each[1:]) for task, each in enumerate(transactions)), strict=True)
+    text = base64.b64encode(zlib.compress(json.dumps(list(columns)).encode())).decode()
+    with Cluster(servers) as cluster:
+        deciding = Transaction(cluster, name, TIMEOUT_MS)
+        deciding.begin()
+        place = (topic, 0)
+        deciding.commit_offsets(GroupMetadata(name), {place: (7, -1)}, {place: text})
+        deciding.end(commit=True)
+        assert CommitNote(cluster, name, TIMEOUT_MS).is_committed(7, 5)
+    assert values(servers, topic, committed=True) == rows_of(3)
 
 
 def test_offsets_of_somebody_else_in_the_querys_group_are_told(

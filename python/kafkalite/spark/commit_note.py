@@ -22,6 +22,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import NamedTuple
 
 from kafkalite.client.consumer.group_options import GroupMetadata
@@ -48,6 +49,8 @@ NOTE_BYTES_MAX = 16 << 20
 class _Note(NamedTuple):
     batch_id: int
     transactions: list[OpenTransaction]
+    rows: int | None = None
+    """That the micro-batch has; notes of earlier versions do not say it."""
 
 
 class CommitNote:
@@ -60,26 +63,31 @@ class CommitNote:
         self._name = name
         self._timeout_ms = timeout_ms
 
-    def is_committed(self, batch_id: int) -> bool:
+    def is_committed(self, batch_id: int, rows: int | None = None) -> bool:
         """Says whether a micro-batch is in the topic, and ends what a note has left to be ended.
-        False: nothing of it is, and only `commit` can change that.
+        False: nothing of it is, and only `commit` can change that. `rows` are those that it has
+        now, where they are known.
 
-        Raises `KafkaliteError` where it is there in part, or a later one is.
+        Raises `KafkaliteError` where it is there in part, with other rows, or a later one is.
         """
         note = self._read()
-        return note is not None and self._settles(note, batch_id)
+        return note is not None and self._settles(note, batch_id, rows)
 
-    def commit(self, batch_id: int, topic: str, transactions: Sequence[OpenTransaction]) -> None:
+    def commit(
+        self, batch_id: int, topic: str, transactions: Sequence[OpenTransaction], rows: int
+    ) -> None:
         """Commits a micro-batch: all of the transactions, or none of them. `topic` is one that they
-        write to. May raise when it has been decided: `is_committed` says that.
+        write to, `rows` how many all tasks have. May raise when it has been decided: `is_committed`
+        says that.
 
         Raises `KafkaliteError`.
         """
         deciding = Transaction(self._cluster, self._name, self._timeout_ms)
         deciding.begin()
         note = self._read()
-        if note is not None and self._settles(note, batch_id):
+        if note is not None and self._settles(note, batch_id, None):
             self._abort_all(transactions)  # of another run of the same micro-batch
+            self._settles(note, batch_id, rows)
             return
         lost = [
             each
@@ -92,24 +100,38 @@ class CommitNote:
                 f"'{lost[0].transactional_id}' was aborted before the last task was done; "
                 f"kafka.transaction.timeout.ms is {self._timeout_ms}"
             )
-        chunks = {(topic, at): chunk for at, chunk in enumerate(self._chunks(topic, transactions))}
+        found = self._chunks(topic, transactions, rows)
+        chunks = {(topic, at): chunk for at, chunk in enumerate(found)}
         offsets = dict.fromkeys(chunks, (batch_id, -1))
         deciding.commit_offsets(GroupMetadata(self._name), offsets, chunks)
         deciding.end(commit=True)
         self._commit_all(transactions)
 
-    def _settles(self, note: _Note, batch_id: int) -> bool:
+    def _settles(self, note: _Note, batch_id: int, rows: int | None) -> bool:
         """True if the micro-batch is committed, by now. Spark has noted it as done before there
         can be a note of a later one: who asks for it then has gone back, and his micro-batch of
-        this number may have other records."""
+        this number may have other records. So may the last one, where other rows show it."""
         if note.batch_id > batch_id:
-            raise KafkaliteError(
+            raise self._other_checkpoint(
                 f"micro-batch {note.batch_id} of this query is in the topic, and micro-batch "
                 f"{batch_id} comes now: the checkpoint is an old one that was restored, or a copy "
-                "by which another query runs; to have all written from it, after which rows are "
-                f"there twice: kafkalite groups delete {self._name}"
+                "by which another query runs"
             )
-        return note.batch_id == batch_id and self._finish(note)
+        if note.batch_id < batch_id or not self._finish(note):
+            return False
+        if None not in (note.rows, rows) and note.rows != rows:
+            raise self._other_checkpoint(
+                f"micro-batch {batch_id} of this query is in the topic with {note.rows} rows, and "
+                f"comes with {rows} now: the checkpoint is an old one that was restored, or a copy "
+                "by which another query runs, or the query gives other rows when it is repeated"
+            )
+        return True
+
+    def _other_checkpoint(self, found: str) -> KafkaliteError:
+        return KafkaliteError(
+            f"{found}; to have all written from it, after which rows are there twice: "
+            f"kafkalite groups delete {self._name}"
+        )
 
     def _finish(self, note: _Note) -> bool:
         """Ends the transactions of a note; False if all of them are aborted."""
@@ -159,12 +181,12 @@ class CommitNote:
         batch_id = max(offset for offset, _ in offsets.values())
         places = sorted(place for place, (offset, _) in offsets.items() if offset == batch_id)
         text = "".join(offsets[place][1] for place in places)
-        return _Note(batch_id, unpacked(self._name, text))
+        return _Note(batch_id, *unpacked(self._name, text))
 
-    def _chunks(self, topic: str, transactions: Sequence[OpenTransaction]) -> list[str]:
+    def _chunks(self, topic: str, transactions: Sequence[OpenTransaction], rows: int) -> list[str]:
         """The note as metadata of partitions of the topic: offsets are taken of those that there
         are."""
-        text = packed(self._name, transactions)
+        text = packed(self._name, transactions, rows)
         starts = range(0, len(text), METADATA_CHARS)
         partitions_count = len(self._cluster.retry(lambda: self._cluster.topic(topic)).partitions)
         if len(starts) > partitions_count:
@@ -176,30 +198,33 @@ class CommitNote:
         return [text[start : start + METADATA_CHARS] for start in starts]
 
 
-def packed(name: str, transactions: Sequence[OpenTransaction]) -> str:
-    """Transactions as text: numbers of tasks, producer ids and epochs, each a list, as JSON,
-    deflated, in base 64."""
+def packed(name: str, transactions: Sequence[OpenTransaction], rows: int) -> str:
+    """Transactions as text: numbers of tasks, producer ids and epochs, each a list, and how many
+    rows all of them have, as JSON, deflated, in base 64."""
     columns: tuple[list[int], ...] = ([], [], [])
     for each in transactions:
         task = int(each.transactional_id.removeprefix(f"{name}-"))
         for column, number in zip(columns, (task, each.producer_id, each.epoch), strict=True):
             column.append(number)
-    return base64.b64encode(zlib.compress(json.dumps(columns).encode(), 9)).decode()
+    return base64.b64encode(zlib.compress(json.dumps([*columns, rows]).encode(), 9)).decode()
 
 
-def unpacked(name: str, text: str) -> list[OpenTransaction]:
+def unpacked(name: str, text: str) -> tuple[list[OpenTransaction], int | None]:
     """The other way. Raises `KafkaliteError` for what `packed` has not made."""
     try:
         inflater = zlib.decompressobj()
         told = inflater.decompress(base64.b64decode(text, validate=True), NOTE_BYTES_MAX)
-        rows = list(zip(*json.loads(told), strict=True))
-        if any(len(row) != 3 or not all(type(each) is int for each in row) for row in rows):
-            raise ValueError("three numbers a task")
+        tasks, producer_ids, epochs, *more = json.loads(told)
+        found = list(zip(tasks, producer_ids, epochs, strict=True))
+        (rows,) = more or (None,)  # a note of an earlier version
+        numbers = [*chain.from_iterable(found), 0 if rows is None else rows]
+        if not all(type(each) is int for each in numbers):
+            raise ValueError("three numbers a task, and that of the rows")
     except (ValueError, TypeError, RecursionError, zlib.error) as error:
         raise KafkaliteError(
             f"group '{name}' has offsets that are no note of a micro-batch: the group belongs to "
             "this query alone"
         ) from error
     return [
-        OpenTransaction(f"{name}-{task}", producer_id, epoch) for task, producer_id, epoch in rows
-    ]
+        OpenTransaction(f"{name}-{task}", producer_id, epoch) for task, producer_id, epoch in found
+    ], rows

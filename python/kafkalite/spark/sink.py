@@ -72,6 +72,7 @@ class TaskWritten(WriterCommitMessage):
     """The message of a task to the driver."""
 
     records_count: int = 0
+    """That it has written, or passed over, since its micro-batch is committed."""
     transaction: OpenTransaction | None = None
     topic: str | None = None
     """One that it has written to."""
@@ -162,11 +163,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         transactions = _transactions(messages)
         with _cluster(self._options) as cluster:
             note = _note(cluster, self._options, query)
+            rows = sum(each.records_count for each in _written(messages))
             if not transactions:
-                note.is_committed(batchId)  # as a replay has it whose tasks have no rows now
+                note.is_committed(batchId, rows)  # which a replay has passed over
                 return
             topic = next(each.topic for each in _written(messages) if each.topic is not None)
-            note.commit(batchId, topic, transactions)
+            note.commit(batchId, topic, transactions, rows)
             _abort_open(self._options, cluster, f"{query}-")
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
@@ -200,9 +202,8 @@ def _write(
         if micro_batch is not None:
             note = _note(cluster, options, micro_batch.query)
             if note.is_committed(micro_batch.batch_id):
-                for _ in full:
-                    pass
-                return TaskWritten(query=query)
+                passed_over = sum((batch.num_rows for batch in full), first.num_rows)
+                return TaskWritten(passed_over, query=query)
         with ArrowWriter(cluster, options.topic, settings) as writer:
             try:
                 writer.write(first)
