@@ -334,7 +334,7 @@ def _close(core: _native.BrokerCore, metadata: Metadata, log: Log) -> bool:
         return True
     again = f" the logs of {', '.join(path for path, _ in failed)}" if failed else " the metadata"
     log.error(
-        "not stopped cleanly, by which no acknowledged record is lost: the next start reads"
+        "not stopped cleanly; no acknowledged record is lost, for the next start reads"
         f"{again} again ({'; '.join(reasons)})"
     )
     return False

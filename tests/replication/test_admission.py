@@ -29,7 +29,7 @@ def test_replicas_whose_directory_is_not_here_are_named() -> None:
     assert homeless == [("t", 1)]
     assert homeless_logs(image, 8, [OWN], []) == []
     assert "made anew, empty" in told_homeless(homeless, [])
-    assert "t-1; they are offline as long as /two is" in told_homeless(homeless, ["/two"])
+    assert "t-1; they stay offline until /two is back" in told_homeless(homeless, ["/two"])
 
 
 @pytest.mark.oracle

@@ -231,6 +231,7 @@ def test_a_failed_directory_that_was_told_does_not_end_the_broker() -> None:
     lifecycle.ask(42, [b"a" * 16])
     for now_ms in (0, 1_000_000):
         lifecycle.on_failure("no answer", now_ms)
+    assert lifecycle.state == STARTING
 
 
 def test_silence_is_told_once_in_a_while_and_its_end() -> None:

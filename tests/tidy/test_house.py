@@ -462,7 +462,7 @@ def test_tests_do_not_sleep() -> None:
             continue
         for number, line in enumerate(read(name).splitlines(), 1):
             is_sleep = re.search(r"\b(time|thread)(\.|::)sleep\(", line)
-            if is_sleep and not re.search("#.*fault|poll", line):
+            if is_sleep and not re.search("(#|//).*(fault|poll)", line):
                 wrong.append(f"{name}:{number}")
     assert not wrong, "sleeps (mark a poll's pause with a comment naming the poll): " + ", ".join(
         wrong

@@ -211,7 +211,9 @@ class Home:
         try:
             from kafkalite.spark.plan import answers
         except ModuleNotFoundError as error:
-            raise KafkaliteError(f"plans need kafkalite[spark]: {error}") from error
+            raise KafkaliteError(
+                f"plans need pip install 'kafkalite[spark]' where this endpoint runs: {error}"
+            ) from error
         asked = json.loads(request)
         if not self._any_path and _names_path(asked):
             raise InvalidArgumentError(

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from kafkalite import _native
 from kafkalite.calls import LogCalls
-from kafkalite.errors import StorageError
 from kafkalite.metadata.controller.features import finalized_features
 from kafkalite.metadata.features import FEATURES
 from kafkalite.metadata.fold import MetadataDelta
@@ -220,12 +219,12 @@ class Publisher:
 
     def _serving(self) -> _native.Topics:
         if self._core is None:
-            raise StorageError("the node does not serve yet")
+            raise RuntimeError("something is published before the node serves")
         return self._core
 
     def _changing(self) -> LogCalls:
         if self._logs is None:
-            raise StorageError("the node does not serve yet")
+            raise RuntimeError("a log is made before the control thread runs")
         return self._logs
 
 

@@ -102,7 +102,11 @@ def told_homeless(logs: Sequence[tuple[str, int]], offline: Sequence[str]) -> st
     named = _named([f"{name}-{index}" for name, index in logs])
     told = f"{len(logs)} replicas lie in log directories whose directory.id is not here: {named}"
     if offline:
-        return f"{told}; they are offline as long as {', '.join(offline)} is, which may have them"
+        return (
+            f"{told}; they stay offline until {', '.join(offline)} is back, which may have them; "
+            "if that disk is lost, format a new one in its place: kafkalite format "
+            "--ignore-formatted"
+        )
     return f"{told}; they are made anew, empty, in a log directory that is here"
 
 

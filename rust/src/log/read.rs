@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 
 use super::log::Log;
 use super::names::LOG;
+use super::segment::open_segments::SegmentFiles;
 use super::segment::scan::BatchScanner;
 use super::segment::{Pin, Segment};
 use super::state::ends::LogPosition;
@@ -42,6 +43,8 @@ pub struct FetchedRange {
     /// The log's `replacements` when the range was found.
     replacements: u64,
     file: Option<Arc<dyn StorageFile>>,
+    /// Those of the segment, for its path in errors.
+    files: Option<Arc<SegmentFiles>>,
     _pin: Option<Arc<Pin>>,
 }
 
@@ -57,6 +60,7 @@ impl FetchedRange {
             is_on_older_segment: false,
             replacements: 0,
             file: None,
+            files: None,
             _pin: None,
         }
     }
@@ -72,11 +76,13 @@ impl FetchedRange {
 
     /// Reads part of the range, `at` bytes from its start. Errors: `Io`.
     pub fn read_at(&self, buffer: &mut [u8], at: u64) -> Result<()> {
-        match &self.file {
-            Some(file) => read_exact_at(&**file, buffer, self.position_byte + at)
-                .map_err(Error::io("pread", std::path::Path::new("a fetched range"))),
-            None => Ok(()),
-        }
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        read_exact_at(&**file, buffer, self.position_byte + at).map_err(|error| {
+            let path = self.files.as_ref().map(|files| files.path(LOG));
+            Error::io("pread", &path.unwrap_or_default())(error)
+        })
     }
 
     /// The bytes of the range in memory.
@@ -314,6 +320,7 @@ fn read_segment(
         is_on_older_segment: segment.base_offset() < bound.segment_base_offset,
         replacements: 0,
         file: Some(file),
+        files: Some(Arc::clone(segment.files())),
         _pin: Some(pin),
     }))
 }
