@@ -33,11 +33,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parent / "vs_kafka"))
 
-import psutil
 from awake import Awake
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from processes import cpu_s
 
-from cluster.brokers import Cluster, Kind, Member, new_cluster
+from cluster.brokers import Cluster, Kind, new_cluster
 from oracle.tools import KafkaTools
 
 RECORD = os.urandom(1000)
@@ -99,11 +99,6 @@ def producer(side: Side, **settings: object) -> Producer:
     return Producer({**common, "enable.idempotence": True, **settings})
 
 
-def cpu_s(member: Member) -> float:
-    used = psutil.Process(member.pid).cpu_times()
-    return float(used.user + used.system)
-
-
 def load(side: Side, topic: str, batch_bytes: int, seconds: float) -> int:
     """Produces for so long; how many bytes were acknowledged."""
     count = 0
@@ -137,11 +132,11 @@ def load(side: Side, topic: str, batch_bytes: int, seconds: float) -> int:
 def produce(side: Side, batch_bytes: int, seconds: float) -> dict[str, float]:
     topic = side.new_topic()
     members = [side.cluster.members[each] for each in REPLICAS]
-    before, began = [cpu_s(each) for each in members], time.monotonic()
+    before, began = [cpu_s(each.pid) for each in members], time.monotonic()
     gigabytes = load(side, topic, batch_bytes, seconds) / GB
     took_s = time.monotonic() - began
     side.cluster.wait_for_isr(topic)
-    leader, *followers = (cpu_s(m) - b for m, b in zip(members, before, strict=True))
+    leader, *followers = (cpu_s(m.pid) - b for m, b in zip(members, before, strict=True))
     side.drop(topic)
     return {
         "MB/s": gigabytes * 1000 / took_s,
@@ -156,13 +151,16 @@ def consume(side: Side, seconds: float) -> dict[str, float]:
     reader = Consumer({"bootstrap.servers": side.cluster.servers, "group.id": "bench"})
     reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     leader = side.cluster.members[1]
-    before, began, read = cpu_s(leader), time.monotonic(), 0
+    before, began, read = cpu_s(leader.pid), time.monotonic(), 0
     while read < written:
         read += sum(len(each.value() or b"") for each in reader.consume(10_000, 1.0))
     took_s = time.monotonic() - began
     reader.close()
     side.drop(topic)
-    return {"MB/s": read / 1e6 / took_s, "leader CPU s/GB": (cpu_s(leader) - before) / read * GB}
+    return {
+        "MB/s": read / 1e6 / took_s,
+        "leader CPU s/GB": (cpu_s(leader.pid) - before) / read * GB,
+    }
 
 
 def latency(side: Side, seconds: float) -> dict[str, float]:

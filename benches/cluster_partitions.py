@@ -31,8 +31,9 @@ import psutil
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
+from processes import cpu_s
 
-from cluster.brokers import Cluster, Kind, Member, new_cluster
+from cluster.brokers import Cluster, Kind, new_cluster
 from oracle.tools import KafkaTools
 
 TOPIC_PARTITIONS_MAX = 1_000
@@ -53,11 +54,6 @@ def wait_until(is_so: Callable[[], bool], what: str) -> float:
         assert time.monotonic() < began + WAIT_S, f"never: {what}"
         time.sleep(POLL_S)  # between two polls
     return time.monotonic() - began
-
-
-def cpu_s(member: Member) -> float:
-    used = psutil.Process(member.pid).cpu_times()
-    return float(used.user + used.system)
 
 
 def catch_up(cluster: Cluster) -> float:
@@ -175,10 +171,10 @@ def idle(cluster: Cluster) -> tuple[float, float]:
     """Percent of a core, and MiB, of a broker: the mean of all."""
     members = list(cluster.members.values())
     time.sleep(SETTLED_S)
-    before, began = [cpu_s(each) for each in members], time.monotonic()
+    before, began = [cpu_s(each.pid) for each in members], time.monotonic()
     time.sleep(IDLE_S)  # the time that is measured
     took_s = time.monotonic() - began
-    used_s = sum(cpu_s(each) for each in members) - sum(before)
+    used_s = sum(cpu_s(each.pid) for each in members) - sum(before)
     resident = sum(psutil.Process(each.pid).memory_info().rss for each in members)
     return 100 * used_s / took_s / len(members), resident / len(members) / (1 << 20)
 

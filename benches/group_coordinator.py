@@ -9,7 +9,6 @@ cores this process takes one of them. Judge by the broker's CPU per request, whi
 """
 
 import argparse
-import os
 import selectors
 import socket
 import struct
@@ -20,6 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from processes import cpu_s, status_kib
+
 import kafkalite
 from api.group_requests import find_coordinator, join_request
 from api.raw import Connection
@@ -29,19 +30,6 @@ from kafkalite.protocol import messages
 def frame(key: int, version: int, flexible: bool, body: bytes) -> bytes:
     header = struct.pack(">hhih4s", key, version, 1, 4, b"test") + (b"\0" if flexible else b"")
     return struct.pack(">i", len(header) + len(body)) + header + body
-
-
-def cpu_s(pid: int) -> float:
-    """Processor time that a process has had."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_kib(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1])
-    return 0
 
 
 def drive(address: tuple[str, int], frames: list[bytes], seconds: float) -> list[float]:
@@ -143,7 +131,7 @@ def main() -> None:
 
         if not given.members:
             return
-        begun = resident_kib(broker.pid)
+        begun = status_kib(broker.pid, "VmRSS")
         tokens = []
         joiners = [Connection(broker.bootstrap_servers) for _ in range(given.members)]
         subscription = b"\0\3" + messages.ConsumerProtocolSubscription(topics=["bench"]).encode(3)
@@ -157,7 +145,7 @@ def main() -> None:
         answers = [each.receive(11, 3, token) for each, token in zip(joiners, tokens, strict=True)]
         joined_s = time.perf_counter() - began
         print(f"{given.members} members join: {joined_s:.2f} s, twice 3 s of it delay")
-        after = resident_kib(broker.pid)
+        after = status_kib(broker.pid, "VmRSS")
         print(f"memory: {(after - begun) / given.members:.2f} KiB a member and its connection")
         beats = [
             frame(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from group_coordinator import cpu_s
+from processes import cpu_s
 
 import kafkalite
 from api.configs import change

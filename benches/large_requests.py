@@ -14,7 +14,6 @@ Python answers too. Memory is the broker's peak (VmHWM) above what was resident 
 import argparse
 import itertools
 import multiprocessing
-import os
 import socket
 import struct
 import sys
@@ -26,6 +25,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+
+from processes import cpu_s, status_kib
 
 import kafkalite
 from api import large_messages
@@ -160,18 +161,6 @@ def probe(addresses: list[str], key: str, pipe: Pipe) -> None:
             receive(connection)
             longest = max(longest, time.perf_counter() - begun)
     pipe.send(longest)
-
-
-def status_kib(pid: int, field: str) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1])
-    return 0
-
-
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(name: str, frame: bytes, threads: int) -> tuple[float, float, float, int, float]:

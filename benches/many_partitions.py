@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from processes import cpu_s
+
 from kafkalite.client import Admin, Producer
 
 TOPIC_PARTITIONS_MAX = 1000
@@ -33,12 +35,6 @@ class Spent(NamedTuple):
 
     wall_s: float
     cpu_s: float
-
-
-def cpu_s(pid: int) -> float:
-    """Processor time that a process has had."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Served:

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from group_coordinator import cpu_s
+from processes import cpu_s
 
 from oracle.tools import KafkaTools
 from replication.nodes import Node, new_controller, new_kafka, wait_until

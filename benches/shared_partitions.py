@@ -20,7 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from group_coordinator import cpu_s, frame
+from group_coordinator import frame
+from processes import cpu_s
 
 import kafkalite
 from api.batches import batch

@@ -33,7 +33,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parent / "vs_kafka"))
 
-from group_coordinator import cpu_s, frame
+from group_coordinator import frame
+from processes import cpu_s
 from sides import Kafka, Kafkalite, Side
 
 import kafkalite

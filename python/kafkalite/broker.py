@@ -12,7 +12,6 @@ import select
 import signal
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -42,13 +41,13 @@ from kafkalite.listeners import (
 from kafkalite.metadata import solo
 from kafkalite.metadata.activation import Registration
 from kafkalite.metadata.engine import Metadata
-from kafkalite.metadata.image import BROKER
-from kafkalite.metadata.image import Endpoint as BrokerEndpoint
-from kafkalite.metadata.store import Limits
+from kafkalite.metadata.image import BROKER, BrokerEndpoint
+from kafkalite.metadata.store import MetadataLogLimits
 from kafkalite.server import ControlServer
-from kafkalite.service.loading import loading_told, missing_told
+from kafkalite.service.loading import missing_sentences, report_loading
 from kafkalite.service.stderr_log import Log
 from kafkalite.service.supervisor import Supervisor
+from kafkalite.timers import wall_ms
 
 if TYPE_CHECKING:
     from kafkalite.service import metrics
@@ -366,7 +365,7 @@ def _bind_beside(
 
 def _serve_metrics(
     bound: _socket.socket | None, context: Context, handlers: Mapping[int, Handler]
-) -> "metrics.Endpoint | None":
+) -> "metrics.MetricsServer | None":
     """Begins to answer who asks for the metrics, if anybody is to."""
     if bound is None:
         return None
@@ -381,7 +380,7 @@ def _serve_metrics(
 
     bound.listen(METRICS_BACKLOG)
     listener = socket.socket(fileno=bound.detach())
-    endpoint = metrics.Endpoint(listener, make_page, context.log.warning)
+    endpoint = metrics.MetricsServer(listener, make_page, context.log.warning)
     endpoint.start()
     return endpoint
 
@@ -432,7 +431,7 @@ def _open(
     partition_count = sum(len(each.partitions) for each in image.topics.values())
     paths = {identity: path for path, identity, _, _ in claimed.directories}
     # Those whose directory is offline are not made; those that were given none yet are new.
-    repairs += missing_told(
+    repairs += missing_sentences(
         paths.values(),
         (
             f"{topic.name}-{each.index}"
@@ -441,7 +440,7 @@ def _open(
             if config["node.id"] in each.replicas and each.directory_of(config["node.id"]) in paths
         ),
     )
-    with loading_told(claimed, partition_count, log, supervisor, frozenset(stop_signals)):
+    with report_loading(claimed, partition_count, log, supervisor, frozenset(stop_signals)):
         load = partial(
             _native.BrokerCore,
             claimed=claimed,
@@ -476,8 +475,8 @@ def _lead(
         Path(config.metadata_dir()),
         registration,
         config.engine_configs,
-        _wall_ms,
-        Limits.of(config),
+        wall_ms,
+        MetadataLogLimits.of(config),
         warn=log.warning,
     )
 
@@ -504,10 +503,6 @@ def _refuse_unformatted(log_dirs: Sequence[Path]) -> None:
                 f"{path} is not formatted: kafkalite format --cluster-id ID --config FILE does "
                 "so, with the id of the controllers' cluster"
             )
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _cluster_id(log_dirs: list[Path]) -> str:

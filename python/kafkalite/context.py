@@ -14,7 +14,6 @@ transactions       the transaction coordinator
 disks              sizes of the log directories' disks
 """
 
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,6 +33,7 @@ from kafkalite.replicas.moves import Moves
 from kafkalite.service.repeated import REFUSALS_INTERVAL_MS, Repeated
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Tasks, TimeLimit
+from kafkalite.timers import monotonic_ms, wall_ms
 
 if TYPE_CHECKING:
     from kafkalite.groups.coordinator import GroupCoordinator
@@ -95,11 +95,11 @@ class Context:
 
     def now_ms(self) -> int:
         """Monotonic milliseconds, the clock of `timers`."""
-        return time.monotonic_ns() // 1_000_000
+        return monotonic_ms()
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970, for timestamps."""
-        return time.time_ns() // 1_000_000
+        return wall_ms()
 
     @property
     def is_controller(self) -> bool:

@@ -1,14 +1,26 @@
-"""Timers of the control thread: callbacks by their monotonic due time, soonest first.
+"""Timers of the control thread, and the clocks: callbacks by their monotonic due time, soonest
+first.
 
 Used by one thread. A timer that is cancelled stays in the heap until its time has come or half of
 the heap is such timers, so that cancelling costs nothing.
 """
 
 import heapq
+import time
 from collections.abc import Callable
 
 CANCELLED_MIN = 64
 """Cancelled timers below which the heap is not swept."""
+
+
+def monotonic_ms() -> int:
+    """Milliseconds of the clock of timers."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def wall_ms() -> int:
+    """Milliseconds since 1970, for timestamps."""
+    return time.time_ns() // 1_000_000
 
 
 class Timer:

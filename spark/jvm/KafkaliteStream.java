@@ -45,7 +45,7 @@ final class KafkaliteStream
   private JsonNode target;
 
   /** When Spark was last not told to wait, whether or not there was anything to read; null before. */
-  private Long waitsSinceNanos;
+  private Long notDelayedAtNanos;
 
   private final GroupProgress group;
 
@@ -114,7 +114,7 @@ final class KafkaliteStream
       target = latest;
     }
     if (!answer.get("delayed").asBoolean()) {
-      waitsSinceNanos = System.nanoTime();
+      notDelayedAtNanos = System.nanoTime();
     }
     return new Offsets(answer.get("offsets"));
   }
@@ -123,8 +123,8 @@ final class KafkaliteStream
     ObjectNode request = Endpoint.request("latest", scan.options());
     request.set("start", start);
     request.set("target", target);
-    request.put("sinceMs", waitsSinceNanos == null
-        ? Long.MAX_VALUE : TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - waitsSinceNanos));
+    request.put("sinceMs", notDelayedAtNanos == null
+        ? Long.MAX_VALUE : TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - notDelayedAtNanos));
     ObjectNode limits = request.putObject("limit");
     ReadLimit[] all =
         limit instanceof CompositeReadLimit both ? both.getReadLimits() : new ReadLimit[] {limit};

@@ -15,7 +15,7 @@ import kafkalite
 from kafkalite.client import Admin
 from kafkalite.client.producer.producer import Producer
 from kafkalite.errors import LoadStoppedError
-from kafkalite.service.loading import loading_told
+from kafkalite.service.loading import report_loading
 from kafkalite.service.stderr_log import Log
 from kafkalite.service.supervisor import Supervisor
 
@@ -78,7 +78,7 @@ def test_a_long_loading_is_told_while_it_lasts(capfd: pytest.CaptureFixture[str]
 
     claimed: Any = Claimed()
     log = Log("info")
-    with loading_told(claimed, 7, log, Supervisor(None, log.warning), every_s=0.001):
+    with report_loading(claimed, 7, log, Supervisor(None, log.warning), every_s=0.001):
         assert claimed.asked.wait(60)
     assert "INFO 2 of 7 logs are loaded, 5.0 MB recovered\n" in capfd.readouterr().err
 
@@ -86,7 +86,7 @@ def test_a_long_loading_is_told_while_it_lasts(capfd: pytest.CaptureFixture[str]
 def test_of_a_node_without_logs_nothing_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     claimed: Any = None
     log = Log("debug")
-    with loading_told(claimed, 0, log, Supervisor(None, log.warning)):
+    with report_loading(claimed, 0, log, Supervisor(None, log.warning)):
         pass
     assert capfd.readouterr().err == ""
 
@@ -132,7 +132,7 @@ def test_a_signal_has_the_loading_given_up_and_comes_out_of_the_block() -> None:
     try:
         with (
             pytest.raises(LoadStoppedError),
-            loading_told(
+            report_loading(
                 claimed, 7, log, Supervisor(None, log.warning), frozenset({signal.SIGUSR2})
             ),
         ):

@@ -253,7 +253,7 @@ def test_a_page_that_fails_is_an_error_of_that_scrape_only() -> None:
     pages: Iterator[bytes] = iter([b"good\n"])
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    endpoint = metrics.Endpoint(listener, lambda: next(pages), told.append)
+    endpoint = metrics.MetricsServer(listener, lambda: next(pages), told.append)
     endpoint.start()
     where = f"http://127.0.0.1:{port}/metrics"
     with urllib.request.urlopen(where, timeout=TIMEOUT_S) as answer:

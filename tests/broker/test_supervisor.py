@@ -13,7 +13,7 @@ import pytest
 import kafkalite
 from broker.test_serve import Serving
 from kafkalite.service import supervisor
-from kafkalite.service.loading import loading_told
+from kafkalite.service.loading import report_loading
 from kafkalite.service.stderr_log import Log
 from kafkalite.service.supervisor import Supervisor
 
@@ -82,7 +82,7 @@ def test_a_long_recovery_asks_for_more_time_while_it_lasts(manager: socket.socke
     address = manager.getsockname()
     name = address if isinstance(address, str) else f"@{address[1:].decode()}"
     log = Log("info")
-    with loading_told(claimed, 7, log, Supervisor(name, log.warning), every_s=0.01):
+    with report_loading(claimed, 7, log, Supervisor(name, log.warning), every_s=0.01):
         told = manager.recv(4096).decode().splitlines()
     assert told == [
         "STATUS=2 of 7 logs are loaded, 5.0 MB recovered",

@@ -7,9 +7,9 @@ from kafkalite.coordinator.machine import Moment, Reply
 from kafkalite.groups.classic import ClassicGroup
 from kafkalite.groups.events import (
     GroupEffect,
+    GroupLimits,
     JoinAnswer,
     JoinRequest,
-    Limits,
     Store,
     SyncAnswer,
     SyncRequest,
@@ -30,7 +30,7 @@ class Play:
 
     def __init__(self, size_max: int = 100, delay_ms: int = 0, group_id: str = "group") -> None:
         self.now_ms = 1000
-        self.group = ClassicGroup(group_id, Limits(size_max, delay_ms), WALL_MS)
+        self.group = ClassicGroup(group_id, GroupLimits(size_max, delay_ms), WALL_MS)
         self.answers: dict[int, Any] = {}
         self.asked = 0
         self.stores: list[Store] = []

@@ -5,7 +5,7 @@ import pytest
 from groups.play import Play, subscription
 from kafkalite.groups.answers import to_record
 from kafkalite.groups.classic import ClassicGroup
-from kafkalite.groups.events import Limits
+from kafkalite.groups.events import GroupLimits
 from kafkalite.protocol import codes
 
 
@@ -429,7 +429,7 @@ def test_a_group_that_has_become_too_large_loses_the_last_to_come_back() -> None
     ids = large.stabilise(3)
     record = to_record(large.group)
     play = Play(size_max=2)
-    play.group = ClassicGroup.from_record("group", record, Limits(2, 0))
+    play.group = ClassicGroup.from_record("group", record, GroupLimits(2, 0))
     play.take(play.group.on_loaded(play.moment()))
     tokens = [play.join(member_id) for member_id in ids]
     answers = [play.joined(token).error_code for token in tokens]
@@ -441,7 +441,7 @@ def test_a_group_out_of_the_log_goes_on_where_it_was() -> None:
     ids = play.stabilise(2, session_ms=6000, protocols=(("range", subscription("t", "u")),))
     record = to_record(play.group)
     again = Play()
-    again.group = ClassicGroup.from_record("group", record, Limits(9, 0))
+    again.group = ClassicGroup.from_record("group", record, GroupLimits(9, 0))
     again.take(again.group.on_loaded(again.moment()))
     assert again.group.state == "Stable"
     assert again.group.subscribed_topics == {"t", "u"}

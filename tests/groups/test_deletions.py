@@ -4,7 +4,7 @@ from typing import Any
 
 from kafkalite.coordinator.machine import Append, Moment
 from kafkalite.groups.deletions import STEP_OFFSETS
-from kafkalite.groups.events import CommitRequest, Limits, OffsetLimits, OffsetToCommit
+from kafkalite.groups.events import CommitRequest, GroupLimits, OffsetLimits, OffsetToCommit
 from kafkalite.groups.machine import TOMBSTONES_BYTES_MAX, GroupMachine
 from kafkalite.groups.offsets import CommittedOffset
 from kafkalite.groups.records import SERDE
@@ -20,7 +20,7 @@ class Play:
 
     def __init__(self) -> None:
         limits = OffsetLimits(metadata_bytes_max=10, retention_ms=1, expiry_interval_ms=INTERVAL_MS)
-        self.machine = GroupMachine(Limits(1, 0), limits)
+        self.machine = GroupMachine(GroupLimits(1, 0), limits)
         self.written: list[tuple[Any, bytes | None]] = []
         """Keys and values, in the order of the log."""
         self.now_ms = 0

@@ -29,7 +29,7 @@ class World:
         self.path = path
         self.warnings: list[str] = []
 
-    def open(self, limits: store.Limits = store.KAFKAS_LIMITS) -> store.MetadataLog:
+    def open(self, limits: store.MetadataLogLimits = store.KAFKAS_LIMITS) -> store.MetadataLog:
         self.claimed = _native.ClaimedDirectories(
             node_id=NODE,
             cluster_id="MkU3OEVBNTcwNTJENDM2Qk",
@@ -224,7 +224,7 @@ def test_a_clean_stop_with_much_to_read_writes_a_snapshot(world: World) -> None:
 def test_a_running_node_writes_a_snapshot_after_so_many_bytes_and_so_much_time(
     world: World,
 ) -> None:
-    log = world.open(store.Limits(snapshot_after_bytes=1 << 20, snapshot_after_ms=1000))
+    log = world.open(store.MetadataLogLimits(snapshot_after_bytes=1 << 20, snapshot_after_ms=1000))
     log.append(topic(1), NOW_MS + 999)
     assert not list(world.folder.glob("*.checkpoint"))
     log.append(topic(2), NOW_MS + 1000)
@@ -235,7 +235,7 @@ def test_a_running_node_writes_a_snapshot_after_so_many_bytes_and_so_much_time(
 
 def test_a_clock_that_is_set_back_puts_no_snapshot_off(world: World) -> None:
     """The first one after that was due when the clock had come there again."""
-    log = world.open(store.Limits(snapshot_after_ms=1000))
+    log = world.open(store.MetadataLogLimits(snapshot_after_ms=1000))
     log.append(topic(1), NOW_MS - 1_000_000)
     assert not list(world.folder.glob("*.checkpoint"))
     log.append(topic(2), NOW_MS - 999_000)
@@ -262,7 +262,7 @@ def test_a_snapshot_that_cannot_be_written_costs_no_change(
 ) -> None:
     """The append raised OSError with its records on disk: they were in the image, and no client was
     shown what they made; every later change went the same way."""
-    log = world.open(store.Limits(snapshot_after_ms=1000))
+    log = world.open(store.MetadataLogLimits(snapshot_after_ms=1000))
     assert "topic-1" in log.append(topic(1), NOW_MS + 1000).image.topics
     (warning,) = world.warnings
     assert str(failing_snapshots[0].with_suffix("")) in warning
@@ -285,7 +285,7 @@ def test_old_files_that_cannot_be_removed_cost_no_change(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(Path, "unlink", unlink)
-    log = world.open(store.Limits(snapshot_after_bytes=1))
+    log = world.open(store.MetadataLogLimits(snapshot_after_bytes=1))
     for number in range(1, 5):
         log.append(topic(number), NOW_MS)
     assert len(world.warnings) == 2
@@ -346,7 +346,7 @@ def test_a_snapshot_that_takes_long_holds_up_no_change_and_there_is_one_at_a_tim
     world: World,
 ) -> None:
     """Its file was written, and flushed, before the change that it was due with was answered."""
-    log = world.open(store.Limits(snapshot_after_bytes=1))
+    log = world.open(store.MetadataLogLimits(snapshot_after_bytes=1))
     append(log, 1)
     snapshot = log.due_snapshot(NOW_MS)
     assert snapshot is not None
@@ -365,7 +365,7 @@ def test_a_snapshot_that_takes_long_holds_up_no_change_and_there_is_one_at_a_tim
 
 def test_a_stop_begins_no_snapshot_beside_one_that_takes_long(world: World) -> None:
     """Both removed what was old, and the stop did not wait for the first one any more."""
-    log = world.open(store.Limits(snapshot_after_bytes=1))
+    log = world.open(store.MetadataLogLimits(snapshot_after_bytes=1))
     append(log, 1)
     snapshot = log.due_snapshot(NOW_MS)
     assert snapshot is not None
@@ -377,7 +377,7 @@ def test_a_stop_begins_no_snapshot_beside_one_that_takes_long(world: World) -> N
 
 
 def test_segments_that_no_snapshot_needs_go(world: World) -> None:
-    log = world.open(store.Limits(snapshot_after_bytes=4000, segment_bytes=2000))
+    log = world.open(store.MetadataLogLimits(snapshot_after_bytes=4000, segment_bytes=2000))
     for number in range(60):
         log.append(topic(number + 1, 3), NOW_MS)
     image = log.image

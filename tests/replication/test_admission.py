@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite.metadata.image import UNASSIGNED_DIRECTORY, Image, PartitionImage, TopicImage
-from kafkalite.replication.admission import homeless_logs, told_homeless
+from kafkalite.replication.admission import homeless_logs, homeless_sentence
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from replication.nodes import Node, new_kafka, wait_until
@@ -28,8 +28,8 @@ def test_replicas_whose_directory_is_not_here_are_named() -> None:
     homeless = homeless_logs(image, 7, [OWN], [(ID, 3, OWN)])
     assert homeless == [("t", 1)]
     assert homeless_logs(image, 8, [OWN], []) == []
-    assert "made anew, empty" in told_homeless(homeless, [])
-    assert "t-1; they stay offline until /two is back" in told_homeless(homeless, ["/two"])
+    assert "made anew, empty" in homeless_sentence(homeless, [])
+    assert "t-1; they stay offline until /two is back" in homeless_sentence(homeless, ["/two"])
 
 
 @pytest.mark.oracle

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from kafkalite.protocol import codes, messages
 from kafkalite.replication.proposals.alter_partition import AlterPartition
@@ -186,10 +186,6 @@ class Exchange(RuleBasedStateMachine):
             if self.numbers[partition] == number:
                 self.open.discard(partition)
         self.in_flight = []
-
-    @invariant()
-    def flight_is_known(self) -> None:
-        assert self.changes.is_in_flight == bool(self.in_flight)
 
 
 TestExchange = Exchange.TestCase

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite.metadata.image import BrokerImage, Endpoint
+from kafkalite.metadata.image import BrokerEndpoint, BrokerImage
 from kafkalite.protocol import codes, messages
 from kafkalite.replication.broker_epoch import Previous
 from kafkalite.replication.lifecycle import (
@@ -27,7 +27,7 @@ IDENTITY = Identity(
     node_id=7,
     cluster_id="cluster",
     incarnation_id=b"i" * 16,
-    endpoints=(Endpoint("PLAINTEXT", "here", 9092, 0),),
+    endpoints=(BrokerEndpoint("PLAINTEXT", "here", 9092, 0),),
     features=(("metadata.version", 25, 30),),
     rack="r",
     directories=(("two", b"b" * 16), ("one", b"a" * 16)),
@@ -64,7 +64,7 @@ def new_lifecycle() -> Lifecycle:
 
 
 def registered(node_id: int, host: str, directory: bytes = b"d" * 16) -> BrokerImage:
-    endpoints = (Endpoint("PLAINTEXT", host, 9092, 0),)
+    endpoints = (BrokerEndpoint("PLAINTEXT", host, 9092, 0),)
     return BrokerImage(node_id, 5, b"i" * 16, endpoints, (), None, False, False, (directory,), None)
 
 

@@ -15,7 +15,7 @@ from kafkalite.metadata.image import Image
 from kafkalite.metadata.quorum import Quorum
 from kafkalite.metadata.reading import Observed
 from kafkalite.metadata.snapshots import FOLDER, list_snapshots, snapshot_batches
-from kafkalite.metadata.store import KAFKAS_LIMITS, Limits
+from kafkalite.metadata.store import KAFKAS_LIMITS, MetadataLogLimits
 from kafkalite.protocol import messages
 from kafkalite.replication.local_copy import LocalCopy, Opened, open_copy
 
@@ -23,7 +23,7 @@ Told = list[str]
 
 
 @contextmanager
-def opened(path: Path, limits: Limits = KAFKAS_LIMITS) -> Iterator[tuple[Opened, Told]]:
+def opened(path: Path, limits: MetadataLogLimits = KAFKAS_LIMITS) -> Iterator[tuple[Opened, Told]]:
     """The copy of a directory, as a start takes it; closed in the end."""
     told: Told = []
     claimed = _native.ClaimedDirectories(
@@ -115,7 +115,7 @@ def test_a_kill_between_a_snapshot_and_its_log_loses_nothing(tmp_path: Path) -> 
 
 
 def test_snapshots_are_written_in_time_and_old_segments_go(tmp_path: Path) -> None:
-    limits = Limits(snapshot_after_bytes=100_000, segment_bytes=50_000)
+    limits = MetadataLogLimits(snapshot_after_bytes=100_000, segment_bytes=50_000)
     with opened(tmp_path, limits) as (found, _):
         for first in range(0, 400, 20):
             fill(found.copy, range(first, first + 20), 1, size=1_000)

@@ -9,7 +9,7 @@ from kafkalite.transactions.machine import (
     AddRequest,
     DueMarkers,
     InitRequest,
-    Limits,
+    TransactionLimits,
     TransactionMachine,
 )
 from kafkalite.transactions.states import COMPLETE_COMMIT, End
@@ -25,7 +25,7 @@ class Machine:
     def __init__(self) -> None:
         self.due: list[DueMarkers] = []
         self.appends: list[Append] = []
-        limits = Limits(900_000, FOREVER, FOREVER, FOREVER)
+        limits = TransactionLimits(900_000, FOREVER, FOREVER, FOREVER)
         self.machine = TransactionMachine(limits, lambda: 2, lambda: 7, self.due.append)
 
     def perform(self, effects: Sequence[Effect]) -> None:

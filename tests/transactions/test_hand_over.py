@@ -367,9 +367,9 @@ def completes(batch: Any, name: str) -> bool:
     for _, _, key, value, _ in batch.records:
         record = SERDE.read(key, value)
         assert isinstance(record, CoordinatorRecord)
-        if (
-            record.key.transactional_id == name
-            and record.value.transaction_status in states.COMPLETED
+        if record.key.transactional_id == name and record.value.transaction_status in (
+            states.COMPLETE_COMMIT,
+            states.COMPLETE_ABORT,
         ):
             return True
     return False

@@ -8,8 +8,8 @@ from kafkalite.transactions.machine import (
     STEP_IDS,
     DueMarkers,
     Entry,
-    Limits,
     ProducerAnswer,
+    TransactionLimits,
     TransactionMachine,
 )
 from kafkalite.transactions.states import COMPLETE_COMMIT, EPOCH_MAX, ONGOING, End, Transaction
@@ -25,7 +25,7 @@ class World:
         self.ids = [100]
         self.markers: list[DueMarkers] = []
         self.appends: list[Append] = []
-        limits = Limits(900_000, 10_000, 1 << 40, 1 << 40)
+        limits = TransactionLimits(900_000, 10_000, 1 << 40, 1 << 40)
         self.machine = TransactionMachine(limits, lambda: 2, self.take_id, self.markers.append)
 
     def take_id(self) -> int:

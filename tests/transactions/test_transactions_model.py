@@ -15,8 +15,8 @@ from kafkalite.transactions.machine import (
     AddRequest,
     DueMarkers,
     InitRequest,
-    Limits,
     ProducerAnswer,
+    TransactionLimits,
     TransactionMachine,
 )
 from kafkalite.transactions.records import SERDE, transaction_of
@@ -67,7 +67,7 @@ class TransactionModel(RuleBasedStateMachine):
         self.machine = self.make()
 
     def make(self) -> TransactionMachine:
-        limits = Limits(900_000, 10_000, 1 << 40, 1 << 40)
+        limits = TransactionLimits(900_000, 10_000, 1 << 40, 1 << 40)
         return TransactionMachine(limits, lambda: self.level, self.take_id, self.markers.append)
 
     def take_id(self) -> int:

@@ -206,7 +206,7 @@ async def _judge_each(
                 raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
             made = await in_background(context, resource, judge)
         except (ChangeRefusedError, ControllerError) as refusal:
-            _refuse(result, refusal)
+            refusal.fill(result)
         else:
             if made is not None:
                 judged[name] = made, result
@@ -215,12 +215,7 @@ async def _judge_each(
 
 def _refuse_all(results: Sequence[Any], refusal: ControllerError) -> None:
     for result in results:
-        _refuse(result, refusal)
-
-
-def _refuse(result: Any, refusal: ChangeRefusedError | ControllerError) -> None:
-    result.error_code = refusal.code
-    result.error_message = str(refusal) or None
+        refusal.fill(result)
 
 
 def changes_of_resource(
@@ -296,28 +291,29 @@ def _client_metrics_changes(context: Context, name: str, changes_of: ChangesOf) 
 
 def check_node_id(context: Context, name: str) -> None:
     """Raises ChangeRefusedError if the name is not this node's id."""
+    own_id = context.cluster.node_id
+    other = f"Unexpected broker id, expected {own_id}, but received {name}"
+    check_own_id(context, name, "Node", other)
+
+
+def check_own_id(context: Context, name: str, what: str, other: str) -> None:
+    """Raises ChangeRefusedError if the name is not this node's id, with the sentence `other` if it
+    is another's. Kafka has other words in each place, for the id also, which is `what`'s."""
     node_id = java_int(name)
     if node_id is None:
-        sentence = f"Node id must be an integer, but it is: {name}"
+        sentence = f"{what} id must be an integer, but it is: {name}"
         raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
-    own_id = context.cluster.node_id
-    if node_id != own_id:
-        sentence = f"Unexpected broker id, expected {own_id}, but received {name}"
-        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
+    if node_id != context.cluster.node_id:
+        raise ChangeRefusedError(codes.INVALID_REQUEST, other)
 
 
 def alter_loggers(
     context: Context, name: str, operations: Operations, *, validate_only: bool
 ) -> None:
     """Sets the level of the log. Raises ChangeRefusedError."""
-    node_id = java_int(name)
-    if node_id is None:
-        sentence = f"Node id must be an integer, but it is: {name}"
-        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
     own_id = context.cluster.node_id
-    if node_id != own_id:
-        sentence = f"Unexpected node id. Expected {own_id}, but received {name}"
-        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
+    other = f"Unexpected node id. Expected {own_id}, but received {name}"
+    check_own_id(context, name, "Node", other)
     for logger, operation, level in operations:
         _check_level(logger, operation, level)
     for _, _, level in operations:

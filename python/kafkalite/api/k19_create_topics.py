@@ -125,7 +125,7 @@ async def _judge_each(
             made.append((wanted, result))
             names.add(name)
         except ControllerError as refusal:
-            _refuse(result, refusal)
+            refusal.fill(result)
         response.topics.append(result)
     count_partitions([wanted for wanted, _ in made])
     return response, made
@@ -151,13 +151,8 @@ async def _failed(
     if response is None:
         return await _refused(context, message, refusal)
     for _, result in made:
-        _refuse(result, refusal)
+        refusal.fill(result)
     return response
-
-
-def _refuse(result: Result, refusal: ControllerError) -> None:
-    result.error_code = refusal.code
-    result.error_message = str(refusal) or None
 
 
 async def _refused(context: Context, message: Request, refusal: ControllerError) -> Response:
@@ -166,7 +161,7 @@ async def _refused(context: Context, message: Request, refusal: ControllerError)
     response = Response()
     async for topic in context.tasks.sliced(message.topics):
         result = Result(name=topic.name)
-        _refuse(result, refusal)
+        refusal.fill(result)
         response.topics.append(result)
     return response
 

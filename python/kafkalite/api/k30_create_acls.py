@@ -9,14 +9,12 @@ Version notes: v1 has patterns (KIP-290), v3 users (KIP-373).
 """
 
 from kafkalite import _native
-from kafkalite.access import ALTER, CLUSTER, DENIALS
-from kafkalite.api.acl_codes import check_known
+from kafkalite.access import ALTER, CLUSTER
+from kafkalite.api.acl_codes import check_known, refusal_of_changes
 from kafkalite.context import Context
-from kafkalite.protocol import codes, messages
+from kafkalite.protocol import messages
 
 NAME = "CreateAcls"
-
-REFUSAL = "No Authorizer is configured."
 
 
 async def handle(
@@ -28,8 +26,6 @@ async def handle(
             each.resource_type, each.resource_pattern_type, each.operation, each.permission_type
         )
     kind = messages.CreateAclsResponse
-    code, sentence = codes.SECURITY_DISABLED, REFUSAL
-    if not context.may(request, ALTER, CLUSTER):
-        code, sentence = DENIALS[CLUSTER]
+    code, sentence = refusal_of_changes(is_permitted=context.may(request, ALTER, CLUSTER))
     refused = kind.AclCreationResult(error_code=code, error_message=sentence)
     return kind(results=[refused] * len(message.creations))

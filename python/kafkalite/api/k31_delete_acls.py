@@ -9,14 +9,12 @@ Version notes: v1 has patterns (KIP-290), v3 users (KIP-373).
 """
 
 from kafkalite import _native
-from kafkalite.access import ALTER, CLUSTER, DENIALS
-from kafkalite.api.acl_codes import check_known
+from kafkalite.access import ALTER, CLUSTER
+from kafkalite.api.acl_codes import check_known, refusal_of_changes
 from kafkalite.context import Context
-from kafkalite.protocol import codes, messages
+from kafkalite.protocol import messages
 
 NAME = "DeleteAcls"
-
-REFUSAL = "No Authorizer is configured."
 
 
 async def handle(
@@ -31,8 +29,6 @@ async def handle(
             each.permission_type,
         )
     kind = messages.DeleteAclsResponse
-    code, sentence = codes.SECURITY_DISABLED, REFUSAL
-    if not context.may(request, ALTER, CLUSTER):
-        code, sentence = DENIALS[CLUSTER]
+    code, sentence = refusal_of_changes(is_permitted=context.may(request, ALTER, CLUSTER))
     refused = kind.DeleteAclsFilterResult(error_code=code, error_message=sentence)
     return kind(filter_results=[refused] * len(message.filters))

@@ -22,6 +22,7 @@ from kafkalite.api.config_resources import (
     BROKER_LOGGER,
     LOG_LEVELS,
     ROOT_LOGGER,
+    check_own_id,
     check_permitted,
     own_configs,
 )
@@ -32,7 +33,6 @@ from kafkalite.context import Context
 from kafkalite.metadata.controller.topics import name_refusal
 from kafkalite.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from kafkalite.protocol import codes, messages
-from kafkalite.protocol.java import java_int
 
 NAME = "DescribeConfigs"
 
@@ -63,6 +63,7 @@ async def handle(
             check_permitted(context, request, access.DESCRIBE_CONFIGS, resource)
             result.configs = _configs(context, resource, message, described)
         except ChangeRefusedError as refusal:
+            # Kafka answers the empty text here where there is no sentence.
             result.error_code = refusal.code
             result.error_message = str(refusal)
         (denied if result.error_code in DENIED else response.results).append(result)
@@ -128,14 +129,9 @@ def _describe(
 
 
 def _check_broker_id(context: Context, name: str, alternative: str) -> None:
-    node_id = java_int(name)
-    if node_id is None:
-        sentence = f"Broker id must be an integer, but it is: {name}"
-        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
     own_id = context.cluster.node_id
-    if node_id != own_id:
-        sentence = f"Unexpected broker id, expected {own_id}{alternative} but received {name}"
-        raise ChangeRefusedError(codes.INVALID_REQUEST, sentence)
+    other = f"Unexpected broker id, expected {own_id}{alternative} but received {name}"
+    check_own_id(context, name, "Broker", other)
 
 
 def _logger(context: Context) -> Described:

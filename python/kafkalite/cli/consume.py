@@ -17,11 +17,10 @@ import os
 import re
 import sys
 import time
-from typing import Any
 
 from kafkalite.cli.client_config import CONSUME, add_server, consumer_settings, parse
 from kafkalite.cli.console.formatter import TIMESTAMP_TYPES, Print, formatter
-from kafkalite.cli.console.terminal import time_text
+from kafkalite.cli.console.terminal import json_bytes, time_text
 from kafkalite.cli.groups.reset import parse_datetime
 from kafkalite.cli.options import (
     UsageError,
@@ -362,16 +361,6 @@ def _json(topic: str, partition: int, row: Row) -> bytes:
         ],
     }
     return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
-
-
-def json_bytes(value: bytes | None) -> Any:
-    """Text as it is; what is no UTF-8 as an object that says so."""
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"hex": value.hex()}
 
 
 def _headers(row: Row) -> bytes:

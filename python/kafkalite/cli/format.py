@@ -7,7 +7,6 @@ here.
 """
 
 import argparse
-import time
 from pathlib import Path
 
 from kafkalite import _native
@@ -17,6 +16,7 @@ from kafkalite.config.properties import read_properties
 from kafkalite.metadata import snapshots
 from kafkalite.metadata.features import FEATURES, own_features
 from kafkalite.protocol import messages
+from kafkalite.timers import wall_ms
 
 DESCRIPTION = """Formats the log directories of a configuration: each gets the id of its cluster,
 that of its node, and one of its own. Levels of features are those of a node that is its own
@@ -58,7 +58,7 @@ def run(arguments: list[str]) -> int:
         open_segments=config["kafkalite.open.segments.max"],
     )
     if is_new and config.is_controller:
-        snapshots.write_bootstrap(metadata_dir, levels, time.time_ns() // 1_000_000)
+        snapshots.write_bootstrap(metadata_dir, levels, wall_ms())
     for path in paths:
         if path not in formatted:
             kind = "metadata" if path == metadata_dir else "data"

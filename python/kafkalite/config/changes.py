@@ -20,8 +20,9 @@ from kafkalite.config import (
 )
 from kafkalite.config.keys import MIN_INSYNC_REPLICAS, Key, KeyTable
 from kafkalite.config.values import NOBODY_MAY_CONNECT, PER_HOST, connections_by_host, parse
-from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.errors import InvalidArgumentError
 from kafkalite.protocol import codes
+from kafkalite.protocol.refused import RefusedError
 
 OPERATIONS = SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -105,12 +106,8 @@ _OF_LISTENERS = (
 )
 
 
-class ChangeRefusedError(KafkaliteError):
-    """A change cannot be made; `code` is Kafka's."""
-
-    def __init__(self, code: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.code = code
+class ChangeRefusedError(RefusedError):
+    """A change of a configuration cannot be made."""
 
 
 def check_texts(operations: Sequence[tuple[str, int, str | None]]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol
 
 from kafkalite.coordinator.record_serde import RecordSerde
-from kafkalite.coordinator.shard import CLOSED, LOADING, Host, Loading, M, Shard
+from kafkalite.coordinator.shard import CLOSED, LOADING, Loading, M, Shard, ShardHost
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.cluster import Cluster
 from kafkalite.metadata.controller.topics import NewTopic, check_new_topic
@@ -28,7 +28,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """By their numbers, in which `…topic.compression.codec` names them."""
 
 
-class RuntimeHost(Host, Protocol):
+class RuntimeHost(ShardHost, Protocol):
     """The broker as a coordinator needs it (`kafkalite.context.Context`)."""
 
     @property

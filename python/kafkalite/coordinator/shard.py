@@ -75,7 +75,7 @@ class Lines(Protocol):
     def error(self, sentence: str) -> None: ...
 
 
-class Host(Protocol):
+class ShardHost(Protocol):
     """The broker as a shard needs it (`kafkalite.context.Context`)."""
 
     @property
@@ -117,7 +117,7 @@ class Shard(Generic[M]):
 
     def __init__(
         self,
-        host: Host,
+        host: ShardHost,
         topic: str,
         partition: int,
         machine: M,
@@ -497,7 +497,7 @@ class Shard(Generic[M]):
 class Loading(Generic[M]):
     """The loading of one shard, a piece at a time: `go_on` until the shard is loaded."""
 
-    def __init__(self, shard: Shard[M], host: Host, log: _native.Log, loader: Loader) -> None:
+    def __init__(self, shard: Shard[M], host: ShardHost, log: _native.Log, loader: Loader) -> None:
         self.shard = shard
         self.directory = log.directory
         self._host = host

@@ -35,11 +35,11 @@ from kafkalite.groups.events import (
     Answer,
     AssignmentStored,
     GroupEffect,
+    GroupLimits,
     GroupRecord,
     JoinAnswer,
     JoinReply,
     JoinRequest,
-    Limits,
     StaticMemberStored,
     Store,
     SyncAnswer,
@@ -90,7 +90,7 @@ class ClassicGroup:
         "subscribed_topics",
     )
 
-    def __init__(self, group_id: str, limits: Limits, wall_ms: int) -> None:
+    def __init__(self, group_id: str, limits: GroupLimits, wall_ms: int) -> None:
         self.group_id = group_id
         self.state: str = EMPTY
         self.previous_state: str = DEAD
@@ -113,7 +113,7 @@ class ClassicGroup:
         self._effects: list[GroupEffect] = []
 
     @classmethod
-    def from_record(cls, group_id: str, record: GroupRecord, limits: Limits) -> "ClassicGroup":
+    def from_record(cls, group_id: str, record: GroupRecord, limits: GroupLimits) -> "ClassicGroup":
         """The group as the log knows it."""
         group = cls(group_id, limits, record.state_timestamp_ms)
         group.generation_id = record.generation_id

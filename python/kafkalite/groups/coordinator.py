@@ -17,10 +17,10 @@ from kafkalite.groups.classic import ClassicGroup
 from kafkalite.groups.events import (
     CommitRequest,
     GroupAnswer,
+    GroupLimits,
     JoinAnswer,
     JoinRequest,
     Leaving,
-    Limits,
     OffsetLimits,
     OffsetsInTransaction,
     SyncAnswer,
@@ -44,7 +44,7 @@ class GroupCoordinator:
         self._session_timeout_ms_max: int = config["group.max.session.timeout.ms"]
         self._verification_ms: int = config["producer.id.expiration.ms"]
         """So long holds a verification that nothing came of, as those of other logs."""
-        limits = Limits(config["group.max.size"], config["group.initial.rebalance.delay.ms"])
+        limits = GroupLimits(config["group.max.size"], config["group.initial.rebalance.delay.ms"])
         offset_limits = OffsetLimits(
             metadata_bytes_max=config["offset.metadata.max.bytes"],
             retention_ms=config["offsets.retention.minutes"] * 60_000,

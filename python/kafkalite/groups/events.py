@@ -10,7 +10,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 """Name and metadata of each protocol that a member can do, in its order of preference."""
 
 
-class Limits(NamedTuple):
+class GroupLimits(NamedTuple):
     """The broker's configuration for every group."""
 
     size_max: int

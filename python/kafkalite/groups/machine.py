@@ -23,12 +23,12 @@ from kafkalite.groups.events import (
     CommitRequest,
     GroupAnswer,
     GroupEffect,
+    GroupLimits,
     GroupRecord,
     JoinAnswer,
     JoinReply,
     JoinRequest,
     Leaving,
-    Limits,
     OffsetLimits,
     OffsetsInTransaction,
     StaticMemberStored,
@@ -69,7 +69,7 @@ PartitionOfTopic = tuple[str, int]
 class GroupMachine:
     """One partition. Used by the control thread only."""
 
-    def __init__(self, limits: Limits, offset_limits: OffsetLimits) -> None:
+    def __init__(self, limits: GroupLimits, offset_limits: OffsetLimits) -> None:
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = Offsets()
         self.newer_groups: dict[str, str] = {}

@@ -21,7 +21,7 @@ from kafkalite.metadata.features import ELR_VERSION, FEATURES, KRAFT_VERSION, ow
 from kafkalite.metadata.image import (
     BROKER,
     NO_LEADER,
-    Endpoint,
+    BrokerEndpoint,
     Image,
     PartitionImage,
     TopicImage,
@@ -39,7 +39,7 @@ class Registration(NamedTuple):
     """A broker's own words when it starts."""
 
     node_id: int
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[BrokerEndpoint, ...]
     rack: str | None
     min_insync_replicas: str
     """The broker's default, which eligible.leader.replicas.version 1 takes into the metadata."""

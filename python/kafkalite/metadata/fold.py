@@ -22,8 +22,8 @@ from kafkalite.metadata import records
 from kafkalite.metadata.image import (
     TOPIC,
     AlikeNames,
+    BrokerEndpoint,
     BrokerImage,
-    Endpoint,
     Image,
     PartitionImage,
     ProducerIds,
@@ -307,7 +307,7 @@ class Fold:
                 epoch=message.broker_epoch,
                 incarnation_id=message.incarnation_id,
                 endpoints=tuple(
-                    Endpoint(each.name, each.host, each.port, each.security_protocol)
+                    BrokerEndpoint(each.name, each.host, each.port, each.security_protocol)
                     for each in message.end_points
                 ),
                 features=tuple(

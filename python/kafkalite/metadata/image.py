@@ -60,7 +60,7 @@ class TopicImage(NamedTuple):
         return self.name in INTERNAL_TOPICS
 
 
-class Endpoint(NamedTuple):
+class BrokerEndpoint(NamedTuple):
     """A listener of a broker; `protocol` 0 is PLAINTEXT."""
 
     name: str
@@ -75,7 +75,7 @@ class BrokerImage(NamedTuple):
     id: int
     epoch: int
     incarnation_id: bytes
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[BrokerEndpoint, ...]
     features: tuple[tuple[str, int, int], ...]
     """Name, lowest and highest level that it supports."""
     rack: str | None
@@ -84,7 +84,7 @@ class BrokerImage(NamedTuple):
     directories: tuple[bytes, ...]
     cordoned_directories: tuple[bytes, ...] | None
 
-    def endpoint(self, listener_name: str) -> Endpoint | None:
+    def endpoint(self, listener_name: str) -> BrokerEndpoint | None:
         """The endpoint that clients of a listener are told; None if the broker has none of that
         name."""
         return next((each for each in self.endpoints if each.name == listener_name), None)

@@ -19,7 +19,7 @@ from kafkalite.metadata.fold import MetadataDelta
 from kafkalite.metadata.image import (
     BROKER,
     TOPIC,
-    Endpoint,
+    BrokerEndpoint,
     Image,
     PartitionImage,
     TopicImage,
@@ -241,5 +241,5 @@ def slices(topics: Sequence[TopicImage]) -> Iterator[Sequence[TopicImage]]:
         yield topics[first:]
 
 
-def _address(endpoint: Endpoint | None) -> tuple[str, int] | None:
+def _address(endpoint: BrokerEndpoint | None) -> tuple[str, int] | None:
     return None if endpoint is None else (endpoint.host, endpoint.port)

@@ -230,7 +230,7 @@ def start(
     registration: Registration,
     engine_configs: EngineConfigs,
     wall_ms: Callable[[], int],
-    limits: store.Limits = store.KAFKAS_LIMITS,
+    limits: store.MetadataLogLimits = store.KAFKAS_LIMITS,
     *,
     warn: Callable[[str], None],
 ) -> tuple[Metadata, list[str]]:

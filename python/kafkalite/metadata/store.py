@@ -42,7 +42,7 @@ SNAPSHOT_AFTER_RECORDS = 500
 """A clean stop writes a snapshot if the log has more records than this behind the last one."""
 
 
-class Limits(NamedTuple):
+class MetadataLogLimits(NamedTuple):
     """When a running node writes a snapshot, and how large a segment of the log grows."""
 
     snapshot_after_bytes: int = 20 << 20
@@ -53,7 +53,7 @@ class Limits(NamedTuple):
     """`metadata.log.segment.bytes`"""
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "Limits":
+    def of(cls, config: Mapping[str, Any]) -> "MetadataLogLimits":
         """The limits in a broker's configuration."""
         return cls(
             config["metadata.log.max.record.bytes.between.snapshots"],
@@ -62,7 +62,7 @@ class Limits(NamedTuple):
         )
 
 
-KAFKAS_LIMITS = Limits()
+KAFKAS_LIMITS = MetadataLogLimits()
 
 
 class Appending(NamedTuple):
@@ -86,7 +86,7 @@ class MetadataLog:
         node_id: int,
         directory_id: bytes,
         now_ms: int,
-        limits: Limits = KAFKAS_LIMITS,
+        limits: MetadataLogLimits = KAFKAS_LIMITS,
         *,
         warn: Callable[[str], None],
     ) -> None:

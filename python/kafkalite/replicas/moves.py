@@ -18,7 +18,7 @@ from kafkalite.timers import Timers
 RETRY_MS: Final = 1_000
 
 
-class Host(Protocol):
+class MovesHost(Protocol):
     """The parts of the broker that are needed here (`kafkalite.context.Context`)."""
 
     @property
@@ -37,7 +37,7 @@ class Host(Protocol):
 class Moves:
     """Used by the control thread only."""
 
-    def __init__(self, core: _native.BrokerCore, context: Host) -> None:
+    def __init__(self, core: _native.BrokerCore, context: MovesHost) -> None:
         self._moves = core.moves
         self._context = context
         self._wanted: dict[tuple[bytes, int], bytes] = {}

@@ -9,6 +9,7 @@ from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.features import KRAFT_VERSION
 from kafkalite.metadata.image import UNASSIGNED_DIRECTORY, Image
 from kafkalite.metadata.reading import Replay
+from kafkalite.service.listed import listed
 
 RANGES: Final = {
     "eligible.leader.replicas.version": (0, 1),
@@ -26,8 +27,6 @@ UNSERVED: Final = {
     "quota": "client quotas",
 }
 """Kinds of records (`Fold`) that a cluster with this broker must not hold."""
-
-NAMED_MAX: Final = 10
 
 
 class JoinError(KafkaliteError):
@@ -55,11 +54,11 @@ def judge_cluster(replay: Replay) -> None:
             f"the cluster has {', '.join(told)}; HOST:PORT being a broker that runs: "
             f"{'; '.join(commands)}"
         )
-    if sentence := told_unserved(replay):
+    if sentence := unserved_sentence(replay):
         raise JoinError(f"{sentence}: remove them first")
 
 
-def told_unserved(replay: Replay) -> str:
+def unserved_sentence(replay: Replay) -> str:
     """The sentence about records of the cluster that this broker does not enforce, if there are
     any."""
     kinds = {UNSERVED[kind] for kind, *_ in replay.fold.kept if kind in UNSERVED}
@@ -97,9 +96,9 @@ def homeless_logs(
     ]
 
 
-def told_homeless(logs: Sequence[tuple[str, int]], offline: Sequence[str]) -> str:
+def homeless_sentence(logs: Sequence[tuple[str, int]], offline: Sequence[str]) -> str:
     """The sentence about such logs; these log directories are offline."""
-    named = _named([f"{name}-{index}" for name, index in logs])
+    named = listed([f"{name}-{index}" for name, index in logs])
     told = f"{len(logs)} replicas lie in log directories whose directory.id is not here: {named}"
     if offline:
         return (
@@ -113,10 +112,6 @@ def told_homeless(logs: Sequence[tuple[str, int]], offline: Sequence[str]) -> st
 def raise_lost(lost: Sequence[str]) -> NoReturn:
     """The broker must not be elected in the epoch in which it has vouched for these."""
     raise JoinError(
-        f"{_named(lost)} lack records that were on disk before: the broker stops, and its next "
+        f"{listed(lost)} lack records that were on disk before: the broker stops, and its next "
         "start registers as one that has lost records"
     )
-
-
-def _named(logs: Sequence[str]) -> str:
-    return ", ".join(logs[:NAMED_MAX]) + (" …" if len(logs) > NAMED_MAX else "")

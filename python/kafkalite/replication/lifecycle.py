@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from kafkalite.errors import KafkaliteError
-from kafkalite.metadata.image import Endpoint
+from kafkalite.metadata.image import BrokerEndpoint
 from kafkalite.protocol import codes, messages
 from kafkalite.protocol.error_codes import error_code
 from kafkalite.replication.broker_epoch import Previous
@@ -55,7 +55,7 @@ class Identity(NamedTuple):
     node_id: int
     cluster_id: str
     incarnation_id: bytes
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[BrokerEndpoint, ...]
     features: tuple[tuple[str, int, int], ...]
     """Name, lowest and highest level."""
     rack: str | None

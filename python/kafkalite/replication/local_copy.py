@@ -16,7 +16,6 @@ Kafka: `KafkaMetadataLog`, `FileQuorumStateStore`, `SnapshotGenerator`.
 import queue
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -32,7 +31,8 @@ from kafkalite.metadata import reading
 from kafkalite.metadata.image import Image
 from kafkalite.metadata.quorum import QUORUM_STATE_FILE, Quorum, quorum_state_text
 from kafkalite.metadata.snapshots import FOLDER, Snapshot, list_snapshots, replace_file
-from kafkalite.metadata.store import Limits
+from kafkalite.metadata.store import MetadataLogLimits
+from kafkalite.timers import wall_ms
 
 BEHIND_BYTES_MAX: Final = 16 << 20
 """Bytes that wait for the disk, and are in memory meanwhile."""
@@ -52,7 +52,7 @@ class LocalCopy:
     """See above. Used by one thread at a time; its own writes."""
 
     def __init__(
-        self, folder: Path, log: _native.Log, observed: reading.Observed, limits: Limits
+        self, folder: Path, log: _native.Log, observed: reading.Observed, limits: MetadataLogLimits
     ) -> None:
         self.failure: KafkaliteError | None = None
         """Why nothing is written any more; any thread may look."""
@@ -62,7 +62,7 @@ class LocalCopy:
         self._quorum = observed.snapshot.quorum
         self._bytes_since = sum(each.size_bytes for each in observed.batches)
         self._snapshot_end_offset = observed.snapshot.offset + 1
-        self._snapshot_ms = _wall_ms()
+        self._snapshot_ms = wall_ms()
         self._behind_bytes = 0
         self._counting = threading.Lock()
         self._work = queue.SimpleQueue[tuple[Callable[[], object], int] | None]()
@@ -79,19 +79,19 @@ class LocalCopy:
         self._bytes_since += len(records)
         self._put(
             lambda: self._log.append(
-                records, now_ms=_wall_ms(), origin="replication", leader_epoch=leader_epoch
+                records, now_ms=wall_ms(), origin="replication", leader_epoch=leader_epoch
             ),
             len(records),
         )
 
     def truncate_to(self, end_offset: int) -> None:
         """Everything from this offset on is taken back."""
-        self._put(lambda: self._log.truncate_to(end_offset, now_ms=_wall_ms()))
+        self._put(lambda: self._log.truncate_to(end_offset, now_ms=wall_ms()))
 
     def start_at(self, content: bytes, end_offset: int, epoch: int) -> None:
         """A snapshot takes the place of all there is: the log goes on behind it."""
         self._bytes_since = 0
-        self._snapshot_end_offset, self._snapshot_ms = end_offset, _wall_ms()
+        self._snapshot_end_offset, self._snapshot_ms = end_offset, wall_ms()
         self._put(lambda: self._start_at(content, end_offset, epoch), len(content))
 
     def follow(self, leader_id: int, leader_epoch: int) -> None:
@@ -105,7 +105,7 @@ class LocalCopy:
         """Writes one of all that is committed, where that is due, so that the log does not grow for
         ever."""
         self._quorum = quorum
-        now_ms, interval_ms = _wall_ms(), self._limits.snapshot_after_ms
+        now_ms, interval_ms = wall_ms(), self._limits.snapshot_after_ms
         # A clock that was set back: the time counts from now on, not from what was ahead.
         self._snapshot_ms = min(self._snapshot_ms, now_ms)
         is_late = 0 < interval_ms <= now_ms - self._snapshot_ms
@@ -150,8 +150,8 @@ class LocalCopy:
     def _start_at(self, content: bytes, end_offset: int, epoch: int) -> None:
         name = f"{end_offset:020}-{epoch:010}.checkpoint"
         replace_file(self._folder / name, content, ".part")
-        self._log.truncate_fully_and_start_at(end_offset, now_ms=_wall_ms())
-        self._log.delete_due_files(now_ms=_wall_ms())
+        self._log.truncate_fully_and_start_at(end_offset, now_ms=wall_ms())
+        self._log.delete_due_files(now_ms=wall_ms())
         try:
             for _, _, old in list_snapshots(self._folder):
                 if old.name != name:
@@ -164,7 +164,7 @@ class LocalCopy:
 def open_copy(
     claimed: _native.ClaimedDirectories,
     metadata_dir: Path,
-    limits: Limits,
+    limits: MetadataLogLimits,
     warn: Callable[[str], None],
 ) -> Opened:
     """Reads the copy that the last process, or Kafka's broker, has left; one that does not add up
@@ -197,7 +197,7 @@ def _meet(log: _native.Log, observed: reading.Observed) -> None:
     """Has the log end where its records were read to. A kill may have left it at the end that it
     had before a snapshot took its place."""
     if log.offsets.log_end_offset < observed.end_offset and not observed.batches:
-        log.truncate_fully_and_start_at(observed.end_offset, now_ms=_wall_ms())
+        log.truncate_fully_and_start_at(observed.end_offset, now_ms=wall_ms())
     if log.offsets.log_end_offset != observed.end_offset:
         raise KafkaliteError(
             f"its log ends at offset {log.offsets.log_end_offset}, and its records at "
@@ -212,7 +212,3 @@ def _remove(folder: Path) -> None:
         pass
     except OSError as error:
         raise StorageError(f"{folder} cannot be removed: {error.strerror}") from error
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

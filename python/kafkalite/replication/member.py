@@ -14,7 +14,6 @@ Kafka: `BrokerServer`, `MetadataLoader`, `BrokerMetadataPublisher`.
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,11 +31,11 @@ from kafkalite.protocol import messages
 from kafkalite.replication.admission import (
     JoinError,
     homeless_logs,
+    homeless_sentence,
     judge_cluster,
     lost_logs,
     raise_lost,
-    told_homeless,
-    told_unserved,
+    unserved_sentence,
 )
 from kafkalite.replication.broker_epoch import NO_EPOCH, Previous, forget, remember
 from kafkalite.replication.channels import WAKE_NUMBER, Channels
@@ -57,12 +56,12 @@ from kafkalite.replication.observer import Address, Observer, ObserverError
 from kafkalite.replication.peers import Peers
 from kafkalite.replication.proposals.alter_partition import AlterPartition
 from kafkalite.replication.proposals.directory_assignments import DirectoryAssignments
-from kafkalite.replication.unclean import told_unclean
+from kafkalite.replication.unclean import unclean_sentence
 from kafkalite.replication.waiting import Published, Waiting, load_beside
 from kafkalite.service.repeated import TROUBLES_INTERVAL_MS, Repeated
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
-from kafkalite.timers import Timer, Timers
+from kafkalite.timers import Timer, Timers, monotonic_ms
 
 if TYPE_CHECKING:
     from kafkalite.context import Context
@@ -152,7 +151,7 @@ class Member:
 
     def now_ms(self) -> int:
         """Monotonic milliseconds."""
-        return time.monotonic_ns() // 1_000_000
+        return monotonic_ms()
 
     # --- as a source of the image (`kafkalite.metadata.cluster`) ----------------------------------
 
@@ -231,7 +230,7 @@ class Member:
                 # The load has forgotten it, and nothing of this epoch is lost.
                 self._remember_epoch()
         if homeless:
-            self._log.warning(told_homeless(homeless, offline))
+            self._log.warning(homeless_sentence(homeless, offline))
         self._core = core
         self._unmade.update(name for name, _ in core.unmade)
         for topic_id, index, directory in core.moved:
@@ -531,7 +530,7 @@ class Member:
         self._is_publishing = True
         try:
             while self._is_behind:
-                if told := told_unserved(self.observer.replay):
+                if told := unserved_sentence(self.observer.replay):
                     self._repeated.tell(told, self.now_ms(), told)
                 await self._put_in_force(context, self._take_delta())
                 self._applied_offset = self.image.last_offset
@@ -553,7 +552,7 @@ class Member:
         publisher.publish(delta)
         if not delta.changed_topics:
             return
-        if told := told_unclean(delta, self.node_id):
+        if told := unclean_sentence(delta, self.node_id):
             self._log.warning(told)
         new = {each.name for each in delta.changed_topics if each.name not in delta.before.topics}
         new |= set(gone) & set(image.topics)

@@ -8,8 +8,8 @@ from signal import Signals
 from kafkalite import _native
 from kafkalite.config import Config
 from kafkalite.listeners import between_brokers
-from kafkalite.metadata.image import Endpoint
-from kafkalite.metadata.store import Limits
+from kafkalite.metadata.image import BrokerEndpoint
+from kafkalite.metadata.store import MetadataLogLimits
 from kafkalite.replication.admission import RANGES
 from kafkalite.replication.broker_epoch import forget, previous_epoch
 from kafkalite.replication.lifecycle import Identity
@@ -23,14 +23,14 @@ def join(
     log: Log,
     claimed: _native.ClaimedDirectories,
     cluster_id: str,
-    endpoints: tuple[Endpoint, ...],
+    endpoints: tuple[BrokerEndpoint, ...],
     stop_signals: Collection[Signals],
 ) -> Member:
     """Registers the broker; returns once the metadata up to there is known. Raises as
     `Member.join`."""
     directories = claimed.directories
     is_durable = config["kafkalite.acks.fsync"] == "group"
-    limits = Limits.of(config)
+    limits = MetadataLogLimits.of(config)
     opened = open_copy(claimed, Path(config.metadata_dir()), limits, log.warning)
     if opened.observed.end_offset:
         log.info(

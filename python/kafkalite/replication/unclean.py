@@ -3,11 +3,10 @@ so: no request of Kafka's tells clients that a leader is recovering. Pure.
 """
 
 from kafkalite.metadata.fold import MetadataDelta
+from kafkalite.service.listed import listed
 
-NAMED_MAX = 10
 
-
-def told_unclean(delta: MetadataDelta, node_id: int) -> str:
+def unclean_sentence(delta: MetadataDelta, node_id: int) -> str:
     """A sentence on those of these changes; empty where there is none."""
     found = []
     for topic in delta.changed_topics:
@@ -21,8 +20,7 @@ def told_unclean(delta: MetadataDelta, node_id: int) -> str:
                 found.append(f"{topic.name}-{each.index} (epoch {each.leader_epoch})")
     if not found:
         return ""
-    named = ", ".join(found[:NAMED_MAX]) + (" …" if len(found) > NAMED_MAX else "")
     return (
-        f"this broker leads by an unclean election: {named}; what the leaders before had "
+        f"this broker leads by an unclean election: {listed(found)}; what the leaders before had "
         "acknowledged and it lacks is lost"
     )

@@ -12,17 +12,16 @@ from pathlib import Path
 
 from kafkalite._native import ClaimedDirectories
 from kafkalite.errors import LoadStoppedError
+from kafkalite.service.listed import listed
 from kafkalite.service.stderr_log import Log
 from kafkalite.service.supervisor import Supervisor
 
 TOLD_EVERY_S = 5.0
-NAMED_MAX = 10
-"""Missing logs that are named."""
 WAKE_SIGNAL = signal.SIGUSR1
 """Sent to the thread that waits for signals, by its own process: the loading is over."""
 
 
-def missing_told(directories: Iterable[Path], expected: Iterable[str]) -> list[str]:
+def missing_sentences(directories: Iterable[Path], expected: Iterable[str]) -> list[str]:
     """Gives a sentence about the logs of `expected` that lie in none of the directories, if there
     are any: the loading makes them, without a record. To be called before it."""
     found: set[str] = set()
@@ -33,14 +32,14 @@ def missing_told(directories: Iterable[Path], expected: Iterable[str]) -> list[s
     missing = sorted(name for name in expected if name not in found)
     if not missing:
         return []
-    names = ", ".join(missing[:NAMED_MAX]) + (" …" if len(missing) > NAMED_MAX else "")
+    names = listed(missing)
     if len(missing) == 1:
         return [f"1 log is not in the log directories and is made anew, empty: {names}"]
     return [f"{len(missing)} logs are not in the log directories and are made anew, empty: {names}"]
 
 
 @contextmanager
-def loading_told(
+def report_loading(
     claimed: ClaimedDirectories,
     count: int,
     log: Log,

@@ -227,7 +227,7 @@ DESCRIPTORS_MAX = Metric("process_max_fds", "gauge", "The limit of descriptors."
 STARTED = Metric("process_start_time_seconds", "gauge", "When the process began, since 1970.")
 
 
-class Host(Protocol):
+class MetricsHost(Protocol):
     """Answers what is asked beside the figures; any thread may ask
     (`kafkalite.context.Context`)."""
 
@@ -269,7 +269,9 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def families(core: _native.BrokerCore, host: Host, key_names: Mapping[int, str]) -> list[Family]:
+def families(
+    core: _native.BrokerCore, host: MetricsHost, key_names: Mapping[int, str]
+) -> list[Family]:
     """All metrics as they are now."""
     figures = core.figures()
     partitions = figures.partitions()
@@ -288,7 +290,7 @@ def _one(metric: Metric, value: float) -> Family:
     return metric, [((), value)]
 
 
-def _of_node(core: _native.BrokerCore, host: Host, online_count: int) -> Iterator[Family]:
+def _of_node(core: _native.BrokerCore, host: MetricsHost, online_count: int) -> Iterator[Family]:
     yield BUILD, [((("version", _native.__version__),), 1)]
     replica_count = host.replica_count()
     # One may have come or gone between the two looks.
@@ -383,7 +385,7 @@ def _started_s() -> float:
     return time.time() - age_s
 
 
-class Endpoint:
+class MetricsServer:
     """Answers `GET /metrics` on a listening socket, one client after the other, on a thread of its
     own, until `stop`. `make_page` is called for each; what it raises is answered with 500, and
     `tell` is told."""

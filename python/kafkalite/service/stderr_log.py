@@ -8,6 +8,8 @@ import time
 from contextlib import suppress
 from typing import ClassVar
 
+from kafkalite.timers import wall_ms
+
 SENTENCE_CHARACTERS_MAX = 10_000
 """A line shows so much of a sentence, which may tell what a client has sent."""
 DETAILS_CHARACTERS_MAX = 100_000
@@ -95,7 +97,7 @@ class Log:
                 self._left_out, self._rest = 0, rest
 
     def _encode(self, rank: int, sentence: str, details: str = "") -> bytes:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         line = self._line(now_ms, self.LEVELS[rank].upper(), sentence, details)
         return f"{line}\n".encode(sys.stderr.encoding, "backslashreplace")
 

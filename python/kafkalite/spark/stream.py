@@ -73,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Position | None = None
         self._is_available_now = False
         self._target: Position | None = None
-        self._began_at: float | None = None
+        self._not_delayed_at: float | None = None
         """When Spark was last not told to wait, whether or not there was anything to read."""
         self._progress = GroupProgress()
 
@@ -157,13 +157,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows_min = self._options.rows_min
         if rows_min is None or self._is_available_now:
             return False
-        now, began_at = time.monotonic(), self._began_at
-        if began_at is not None:
-            since_ms = int((now - began_at) * 1000)
+        now, not_delayed_at = time.monotonic(), self._not_delayed_at
+        if not_delayed_at is not None:
+            since_ms = int((now - not_delayed_at) * 1000)
             begin = same_topics(start, latest.ids)
             if is_delayed(begin, latest.offsets, rows_min, self._options.delay_ms_max, since_ms):
                 return True
-        self._began_at = now
+        self._not_delayed_at = now
         return False
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802

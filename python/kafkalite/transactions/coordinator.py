@@ -26,8 +26,8 @@ from kafkalite.transactions.machine import (
     AnswerTo,
     DueMarkers,
     InitRequest,
-    Limits,
     ProducerAnswer,
+    TransactionLimits,
     TransactionMachine,
 )
 from kafkalite.transactions.markers import Markers, MarkerWriter, marker_of
@@ -51,7 +51,7 @@ class TransactionCoordinator:
     def __init__(self, context: TransactionHost) -> None:
         config = context.config
         self._context = context
-        self._limits = Limits(
+        self._limits = TransactionLimits(
             timeout_ms_max=config["transaction.max.timeout.ms"],
             timeout_interval_ms=config[
                 "transaction.abort.timed.out.transaction.cleanup.interval.ms"

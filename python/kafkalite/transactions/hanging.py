@@ -30,7 +30,7 @@ class Open(NamedTuple):
     first_offset: int
 
 
-class Host(TransactionHost, Protocol):
+class HangingHost(TransactionHost, Protocol):
     """The broker as this needs it."""
 
     @property
@@ -39,7 +39,7 @@ class Host(TransactionHost, Protocol):
     def transactions(self) -> Any: ...
 
 
-async def tell_of_hanging(context: Host) -> None:
+async def tell_of_hanging(context: HangingHost) -> None:
     """Writes a line for each hanging transaction. Returns once all were looked at."""
     begun = await _opened(context, await _behind(context))
     if not begun:
@@ -75,7 +75,7 @@ async def tell_of_hanging(context: Host) -> None:
         context.log.warning(f"{len(hanging) - TOLD_MAX} further transactions are hanging")
 
 
-async def _behind(context: Host) -> list[TopicPartition]:
+async def _behind(context: HangingHost) -> list[TopicPartition]:
     """Partitions in which something is open."""
     found = []
     sliced = context.tasks.sliced
@@ -89,7 +89,7 @@ async def _behind(context: Host) -> list[TopicPartition]:
     return found
 
 
-async def _opened(context: Host, places: list[TopicPartition]) -> list[Open]:
+async def _opened(context: HangingHost, places: list[TopicPartition]) -> list[Open]:
     """The open transactions of partitions; of one that does not say there are none."""
     found = []
     for place in places:
@@ -104,7 +104,7 @@ async def _opened(context: Host, places: list[TopicPartition]) -> list[Open]:
     return found
 
 
-async def _known(context: Host) -> set[tuple[TopicPartition, int]]:
+async def _known(context: HangingHost) -> set[tuple[TopicPartition, int]]:
     """Partitions and producers of all transactions that the coordinator will see to the end of."""
     found: set[tuple[TopicPartition, int]] = set()
     for shard in context.transactions.runtime.shards:
@@ -114,7 +114,7 @@ async def _known(context: Host) -> set[tuple[TopicPartition, int]]:
     return found
 
 
-def _pause(context: Host, pause_ms: int) -> Future[None]:
+def _pause(context: HangingHost, pause_ms: int) -> Future[None]:
     over = Future[None]()
     context.timers.call_at(context.now_ms() + pause_ms, partial(over.set, None))
     return over

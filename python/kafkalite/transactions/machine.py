@@ -37,7 +37,7 @@ STEP_PAUSE_MS: Final = 1
 RETRY_MS: Final = 100
 
 
-class Limits(NamedTuple):
+class TransactionLimits(NamedTuple):
     """The broker's configuration."""
 
     timeout_ms_max: int
@@ -103,7 +103,7 @@ class TransactionMachine:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: TransactionLimits,
         level: Callable[[], int],
         take_id: TakeId,
         write_markers: Callable[[DueMarkers], None],

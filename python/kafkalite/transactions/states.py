@@ -33,7 +33,6 @@ STATE_NAMES: Final = (
 OPENABLE: Final = (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
 """States in which no transaction is open or about to end."""
 PREPARED: Final = (PREPARE_COMMIT, PREPARE_ABORT)
-COMPLETED: Final = (COMPLETE_COMMIT, COMPLETE_ABORT)
 
 NO_ID: Final = -1
 """Also of an epoch, and of a time."""

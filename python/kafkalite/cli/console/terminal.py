@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from shutil import get_terminal_size
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 # Progress shows once a command has taken this long, and then as often.
 PROGRESS_EVERY_S = 0.5
@@ -40,6 +40,16 @@ def time_text(timestamp_ms: int) -> str:
     except (OverflowError, ValueError, OSError):
         return str(timestamp_ms)
     return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03}Z"
+
+
+def json_bytes(value: bytes | None) -> Any:
+    """Text as it is; what is no UTF-8 as an object that says so."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"hex": value.hex()}
 
 
 def bytes_text(value: bytes | None) -> str:

@@ -12,7 +12,6 @@ An offset outside a partition's log is moved to the nearer end of it.
 import argparse
 import re
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from kafkalite.cli.actions import Actions
@@ -31,6 +30,7 @@ from kafkalite.cli.options import (
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.group_admin import GroupAdmin
 from kafkalite.client.network.cluster import Cluster
+from kafkalite.timers import wall_ms
 
 EXAMPLES = """
 kafkalite groups reset-offsets billing --topic orders --to-earliest
@@ -213,7 +213,7 @@ def _timestamp(options: argparse.Namespace) -> int | None:
     if options.to_datetime is not None:
         return parse_datetime(options.to_datetime)
     if options.by_duration is not None:
-        return _clamped(time.time_ns() // 1_000_000 - parse_duration(options.by_duration))
+        return _clamped(wall_ms() - parse_duration(options.by_duration))
     return None
 
 

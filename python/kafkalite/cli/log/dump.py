@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from kafkalite._native import SegmentBatches, log_file_kind, read_log_file
-from kafkalite.cli.console.terminal import Progress, bytes_text, count_text, size_text, time_text
+from kafkalite.cli.console.terminal import (
+    Progress,
+    bytes_text,
+    count_text,
+    json_bytes,
+    size_text,
+    time_text,
+)
 from kafkalite.cli.options import new_parser
 from kafkalite.errors import CorruptFileError, InvalidArgumentError, StorageError
 
@@ -154,9 +161,9 @@ class _Json:
                 del record["key"], record["headers"]
                 record["payload"] = _metadata(record.pop("value"))
             elif options.print_data_log:
-                record |= {"key": _json_bytes(record["key"]), "value": _json_bytes(record["value"])}
+                record |= {"key": json_bytes(record["key"]), "value": json_bytes(record["value"])}
                 record["headers"] = [
-                    [_json_bytes(key), _json_bytes(value)] for key, value in record["headers"]
+                    [json_bytes(key), json_bytes(value)] for key, value in record["headers"]
                 ]
             else:
                 record |= {
@@ -328,13 +335,3 @@ def _fields(message: Any) -> Any:
         for name, camel in names.items()
         if getattr(message, name) is not None
     }
-
-
-def _json_bytes(value: bytes | None) -> Any:
-    """Text as it is; what is no UTF-8 as an object that says so."""
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"hex": value.hex()}

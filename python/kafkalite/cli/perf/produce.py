@@ -32,6 +32,7 @@ from kafkalite.client.admin import Admin
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.client.producer.partition_queue import Batch
 from kafkalite.errors import KafkaliteError
+from kafkalite.timers import wall_ms
 
 EXAMPLES = """
 kafkalite perf produce --topic load --num-records 1000000 --record-size 1000 --throughput -1
@@ -160,8 +161,8 @@ def _send_all(
         while producer.pending_bytes > buffer_bytes:
             producer.poll(100)
         builder = BatchBuilder(codec, level=level)
-        wall_ms = time.time_ns() // 1_000_000
-        count, value_bytes = load.fill(builder, wall_ms, due - sent, batch_bytes)
+        now_ms = wall_ms()
+        count, value_bytes = load.fill(builder, now_ms, due - sent, batch_bytes)
         done = stats.waiter(made_at, value_bytes, count)
         producer.send_batch(topic, turn % partition_count, builder.finish(), count, done)
         sent += count

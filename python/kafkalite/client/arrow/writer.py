@@ -9,7 +9,6 @@ full, or when the rows are over.
 """
 
 import random
-import time
 from contextlib import suppress
 from typing import NamedTuple, SupportsIndex
 
@@ -23,6 +22,7 @@ from kafkalite.client.producer.partition_queue import Batch
 from kafkalite.client.producer.settings import ProducerSettings
 from kafkalite.client.producer.transactions import Transaction
 from kafkalite.errors import KafkaliteError
+from kafkalite.timers import wall_ms
 
 __all__ = ["ArrowWriter", "Written", "WrittenPartition", "write_arrow"]
 
@@ -156,7 +156,7 @@ class ArrowWriter(Closing):
                 self._describe(topic)
             has_more = True
             while has_more:
-                made, has_more = encoder.encode(time.time_ns() // 1_000_000)
+                made, has_more = encoder.encode(wall_ms())
                 self._send(made)
 
     def flush(self) -> Written:

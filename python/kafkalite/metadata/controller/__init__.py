@@ -10,19 +10,15 @@ Kafka: `QuorumController`, `ReplicationControlManager`, `ConfigurationControlMan
 `FeatureControlManager`, `ProducerIdControlManager`.
 """
 
-from kafkalite.errors import KafkaliteError
 from kafkalite.protocol import codes
+from kafkalite.protocol.refused import RefusedError
 
 RECORDS_PER_OPERATION_MAX = 10_000
 """Records that a client may ask for at once (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
 
 
-class ControllerError(KafkaliteError):
-    """A change that is refused; `code` is Kafka's."""
-
-    def __init__(self, code: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.code = code
+class ControllerError(RefusedError):
+    """A change that is refused."""
 
 
 def check_record_count(count: int) -> None:

@@ -70,11 +70,6 @@ class IsrChanges:
         """The newest of each partition, sent or not."""
         self._sent: dict[Replica, IsrChange] = {}
 
-    @property
-    def is_in_flight(self) -> bool:
-        """A request has been sent, and is not answered."""
-        return bool(self._sent)
-
     def add(self, changes: Iterable[IsrChange]) -> None:
         """Leaders propose these; an older proposal for the same partition is out of date."""
         for change in changes:
