@@ -42,7 +42,7 @@ _OBEYED = (" obeyed", " at-start")
 
 REASONS = {
     "nodes": "there is one node",
-    "protocols": "the protocol that it belongs to is not there yet",
+    "protocols": "the protocol that it belongs to is not supported yet",
     "tiers": "there is no tiered storage",
     "inside": "kafkalite works without such a setting",
 }
