@@ -6,9 +6,10 @@ Every function may raise a class of `kafkalite.errors`. Work and waiting happen 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, final
+from typing import Any, Final, Literal, Protocol, TypeAlias, final
 
 __all__ = [
+    "ASSIGNMENTS_NUMBER",
     "AbortedTransaction",
     "AppendInfo",
     "ArrowEncoder",
@@ -18,6 +19,8 @@ __all__ = [
     "ClaimedDirectories",
     "FetchRead",
     "Figures",
+    "ISR_CHANGES_NUMBER",
+    "LEAVE_NUMBER",
     "Leaders",
     "LoadRecords",
     "LoadedLog",
@@ -29,6 +32,7 @@ __all__ = [
     "Logs",
     "MessageCodec",
     "Moves",
+    "OUTBOUND_ANSWERS_NUMBER",
     "Outbound",
     "PartitionFigures",
     "ProducerEntry",
@@ -37,6 +41,7 @@ __all__ = [
     "RecordBatch",
     "Request",
     "Requests",
+    "STOP_NUMBER",
     "SegmentBatches",
     "SegmentInfo",
     "Topics",
@@ -61,6 +66,19 @@ __all__ = [
 ]
 
 __version__: Final[str]
+
+# `Requests.wait` gives these numbers, beside those of calls, which are above STOP_NUMBER and below the others:
+# `rust/src/replica/wake_numbers.rs`.
+STOP_NUMBER: Final[int]
+"""The broker begins to stop."""
+OUTBOUND_ANSWERS_NUMBER: Final[int]
+"""`Outbound.poll` has answers."""
+LEAVE_NUMBER: Final[int]
+"""The controlled shutdown begins."""
+ISR_CHANGES_NUMBER: Final[int]
+"""`Leaders.take_changes` has changes."""
+ASSIGNMENTS_NUMBER: Final[int]
+"""`Moves.take_assignments` has assignments."""
 
 # A log's files, read as they lie. Names of fields are those that Kafka's DumpLogSegments prints.
 
@@ -578,9 +596,6 @@ class Leaders:
     """In-sync replicas of the partitions that this node leads. A change is named by its topic id,
     partition and number."""
 
-    CHANGES_NUMBER: ClassVar[int]
-    """`Requests.wait` gives it once there are changes to take."""
-
     def take_changes(self) -> list[tuple[bytes, int, int, int, int, list[tuple[int, int]]]]:
         """Takes what leaders propose: topic id, partition, number, leader epoch, partition epoch,
         and the brokers that are to be in sync, each with its epoch."""
@@ -607,9 +622,6 @@ class Leaders:
 @final
 class Moves:
     """Moves of this node's replicas between its log directories."""
-
-    ASSIGNMENTS_NUMBER: ClassVar[int]
-    """`Requests.wait` gives it once there are assignments to take."""
 
     def begin(self, topic: str, partition: int, path: str) -> tuple[int, str]:
         """Begins to move a replica into a log directory, or does nothing where it lies there, but

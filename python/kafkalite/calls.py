@@ -20,9 +20,6 @@ T = TypeVar("T")
 
 CallName = Literal["append", "delete_records", "describe_producers"]
 
-STOP_NUMBER = 0
-"""Wakes the control thread for the stop (`Requests.wake`); those of calls are higher."""
-
 SILENCE = "its log directory does not answer"
 
 
@@ -31,7 +28,7 @@ class Calls:
 
     def __init__(self, logs: _native.Logs) -> None:
         self._logs = logs
-        self._last_number = STOP_NUMBER
+        self._last_number = _native.STOP_NUMBER
         self._under_way: dict[int, tuple[Future[Any], Callable[[int], Any]]] = {}
 
     def begin(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkalite import _native
-from kafkalite.calls import STOP_NUMBER, Background, Calls, LogCalls
+from kafkalite.calls import Background, Calls, LogCalls
 from kafkalite.config import Config
 from kafkalite.disks import Disks
 from kafkalite.errors import KafkaliteError
@@ -227,11 +227,11 @@ class Context:
 
     def begin_stop(self) -> None:
         """Has the callbacks of `on_stop` called by the control thread. Any thread may call it."""
-        self.core.requests.wake(STOP_NUMBER)
+        self.core.requests.wake(_native.STOP_NUMBER)
 
     def woken(self, number: int) -> None:
         """A number that `core.requests.wait` gave: calls what it stands for."""
-        if number == STOP_NUMBER:
+        if number == _native.STOP_NUMBER:
             self.tasks.stop()
             for stop in self._stop_callbacks:
                 stop()

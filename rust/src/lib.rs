@@ -84,7 +84,13 @@ mod _native {
     /// Everything but plain functions and classes is added here.
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        use crate::replica::wake_numbers::*;
         use pyo3::types::PyModuleMethods;
+        module.add("STOP_NUMBER", STOP_NUMBER)?;
+        module.add("OUTBOUND_ANSWERS_NUMBER", OUTBOUND_ANSWERS_NUMBER)?;
+        module.add("LEAVE_NUMBER", LEAVE_NUMBER)?;
+        module.add("ISR_CHANGES_NUMBER", ISR_CHANGES_NUMBER)?;
+        module.add("ASSIGNMENTS_NUMBER", ASSIGNMENTS_NUMBER)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -43,7 +43,7 @@ class Moves:
         self._wanted: dict[tuple[bytes, int], bytes] = {}
         """The directory of each replica of which the metadata is not asked yet to say it."""
         self._is_asking = False
-        context.on_number[self._moves.ASSIGNMENTS_NUMBER] = self._assign
+        context.on_number[_native.ASSIGNMENTS_NUMBER] = self._assign
 
     def begin(self, topic: str, partition: int, path: str) -> tuple[int, str]:
         """Begins to move a replica into a log directory: an error code with a sentence. Waits for

@@ -7,16 +7,13 @@ Before the control thread runs, the start polls; from `wake_by` on the control t
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError
 from kafkalite.protocol import messages
 from kafkalite.replication.observer import Address
 from kafkalite.tasks import Future
-
-WAKE_NUMBER: Final = 2**64 - 1
-"""Wakes the control thread for answers; calls of logs have small numbers (`kafkalite.calls`)."""
 
 Then = Callable[[Any], object]
 """Called with the answer, or with a sentence that says why there is none."""
@@ -78,5 +75,5 @@ class Channels:
                 then(decoded)
 
     def wake_by(self, requests: _native.Requests) -> None:
-        """From now on answers wake the control thread by WAKE_NUMBER, which polls."""
-        self._outbound.wake_by(requests, WAKE_NUMBER)
+        """From now on answers wake the control thread by OUTBOUND_ANSWERS_NUMBER, which polls."""
+        self._outbound.wake_by(requests, _native.OUTBOUND_ANSWERS_NUMBER)

@@ -38,7 +38,7 @@ from kafkalite.replication.admission import (
     unserved_sentence,
 )
 from kafkalite.replication.broker_epoch import NO_EPOCH, Previous, forget, remember
-from kafkalite.replication.channels import WAKE_NUMBER, Channels
+from kafkalite.replication.channels import Channels
 from kafkalite.replication.forwarding import RemoteEngine
 from kafkalite.replication.lifecycle import (
     HEARTBEAT_VERSION,
@@ -276,8 +276,8 @@ class Member:
     def change_by(self, thread: "Context") -> None:
         """From now on changes are published by the control thread, whose timers are `timers`."""
         self._context = thread
-        thread.on_number[WAKE_NUMBER] = lambda: self.channels.poll(0)
-        thread.on_number[LEAVE_NUMBER] = self.begin_leaving
+        thread.on_number[_native.OUTBOUND_ANSWERS_NUMBER] = lambda: self.channels.poll(0)
+        thread.on_number[_native.LEAVE_NUMBER] = self.begin_leaving
         thread.forwarded = self._forwarded
         thread.ask_controller = partial(self.engine.ask_controller, thread)
         thread.peers = Peers(self, self.channels, between_brokers(thread.config))
@@ -293,7 +293,7 @@ class Member:
         alter_partition = AlterPartition(
             self, leaders, self.channels, self.timers, self.now_ms, self._log, lag_ms=self._lag_ms
         )
-        thread.on_number[leaders.CHANGES_NUMBER] = alter_partition.take
+        thread.on_number[_native.ISR_CHANGES_NUMBER] = alter_partition.take
 
     def _forwarded(
         self, request: _native.Request, kind: type[messages.Message]
@@ -311,7 +311,7 @@ class Member:
         called by the control thread."""
         if self._context is None or self._failure is not None:
             return
-        self._context.core.requests.wake(LEAVE_NUMBER)
+        self._context.core.requests.wake(_native.LEAVE_NUMBER)
         if not self._has_left.wait(LEAVE_WAIT_S):
             self._log.warning("the controllers have not let the broker go: it stops all the same")
 
@@ -593,7 +593,3 @@ class Member:
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Returns once `is_so()` after a change of the metadata has come into force."""
         await self._published.until(is_so)
-
-
-LEAVE_NUMBER: Final = 2**64 - 2
-"""Has the control thread begin the controlled shutdown."""

@@ -7,10 +7,8 @@ use parking_lot::Mutex;
 
 use crate::replica::leader::Proposal;
 use crate::replica::park::{CONTROL_THREAD, Parked, Wake};
+use crate::replica::wake_numbers::ISR_CHANGES_NUMBER;
 use crate::uuid::Uuid;
-
-/// By this number the control thread is told that there are changes.
-pub const ISR_CHANGES_NUMBER: u64 = u64::MAX - 3;
 
 /// A proposal, with the partition that it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]

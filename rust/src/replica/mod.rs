@@ -23,6 +23,7 @@ pub mod park;
 mod partition;
 pub mod replication;
 pub mod throttle;
+pub mod wake_numbers;
 
 use std::sync::Arc;
 

@@ -17,10 +17,8 @@ use crate::log::log::Log;
 use crate::log::read::ReadIsolation;
 use crate::replica::follower::replicate::{base_offset, bytes_up_to_epoch, split};
 use crate::replica::park::{CONTROL_THREAD, Parked, Wake};
+use crate::replica::wake_numbers::ASSIGNMENTS_NUMBER;
 use crate::uuid::Uuid;
-
-/// By this number the control thread is told that there are assignments.
-pub const ASSIGNMENTS_NUMBER: u64 = u64::MAX - 4;
 
 /// The log directory of a replica, as the controller is to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use pyo3::types::PyBytes;
 
 use super::state::BrokerState;
 use crate::py::door::enter;
-use crate::replica::isr_changes::{ISR_CHANGES_NUMBER, IsrChange};
+use crate::replica::isr_changes::IsrChange;
 use crate::replica::leader::IsrAnswer;
 use crate::uuid::Uuid;
 
@@ -23,10 +23,6 @@ pub struct Leaders {
 
 #[pymethods]
 impl Leaders {
-    /// Wakes the control thread for changes.
-    #[classattr]
-    const CHANGES_NUMBER: u64 = ISR_CHANGES_NUMBER;
-
     /// Takes the changes that leaders have proposed since.
     fn take_changes<'py>(&self, py: Python<'py>) -> Vec<GivenChange<'py>> {
         let changes = self.broker.node.replication().isr_changes.take();

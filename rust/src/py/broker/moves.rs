@@ -12,7 +12,6 @@ use crate::clock::wall_ms;
 use crate::codes;
 use crate::node::MoveRefusal;
 use crate::py::door::enter;
-use crate::replica::moves::ASSIGNMENTS_NUMBER;
 
 /// Topic id, partition, and the id of the log directory.
 type GivenAssignment<'py> = (Bound<'py, PyBytes>, i32, Bound<'py, PyBytes>);
@@ -27,10 +26,6 @@ pub struct Moves {
 
 #[pymethods]
 impl Moves {
-    /// Wakes the control thread for assignments.
-    #[classattr]
-    const ASSIGNMENTS_NUMBER: u64 = ASSIGNMENTS_NUMBER;
-
     /// Begins to move a replica into a log directory. Returns Kafka's code where that cannot be, with a sentence.
     fn begin(
         &self,
