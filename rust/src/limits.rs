@@ -32,7 +32,7 @@ pub const SCRATCHES_KEPT_MAX: usize = 4;
 /// together; the others are only counted. A batch of a hundred bytes may hold so many.
 pub const RECORD_ERRORS_MAX: usize = 1000;
 
-/// Bytes read from a segment at once while its batches are scanned (recovery, look-up), bytes.
+/// Bytes read from a segment at once while its batches are scanned (recovery, look-up).
 pub const SCAN_CHUNK_BYTES: usize = 256 * 1024;
 
 /// Bytes that are copied at once of a segment that is cut while others read it.
@@ -87,9 +87,6 @@ pub const APPEND_VECTORS_MAX: usize = 1024;
 
 /// Findings that `kafkalite log verify` prints of one file; those beyond are counted.
 pub const FINDINGS_PER_FILE_MAX: usize = 20;
-
-/// Default of `socket.request.max.bytes`: a larger frame closes the connection.
-pub const REQUEST_BYTES_MAX: usize = 100 * 1024 * 1024;
 
 /// The receive buffers that network threads share among their connections, bytes each: what one
 /// `recv` takes at most. A frame that is larger gets a buffer of its own, as it arrives.
@@ -166,8 +163,8 @@ pub const SLOW_FRAME_MS: u64 = 10_000;
 
 /// And one whose client has taken so long, milliseconds, for less than so many bytes of them: a kilobyte a
 /// second is less than any link gives on which Kafka is spoken.
-pub const PACE_MS: u64 = 60_000;
-pub const PACE_BYTES: u64 = 64 * 1024;
+pub const SLOW_CLIENT_MS: u64 = 60_000;
+pub const SLOW_CLIENT_BYTES: u64 = 64 * 1024;
 
 /// And one that has waited so long, milliseconds, for memory for the rest of its frame:
 /// `request.timeout.ms` of Kafka's clients is over, and others want what it holds.
@@ -303,9 +300,6 @@ pub const LONG_ANSWER_WAIT_MS: i32 = 2;
 /// Bytes of one `sendfile` call.
 pub const SENDFILE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Default of `fetch.max.bytes`: a Fetch answer beyond its first batch.
-pub const FETCH_BYTES_MAX: u64 = 55 * 1024 * 1024;
-
 /// A frame has an i32 for its size, so no answer is larger, bytes: a Fetch reads less for it, and any
 /// other request that would have a larger one is refused, which ends its connection.
 pub const ANSWER_BYTES_MAX: i32 = i32::MAX;
@@ -318,9 +312,6 @@ pub const CONTROL_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Bytes of an answer to a request of the broker's own: beyond it the connection is closed. A batch of the
 /// metadata has up to 8 MiB, and what is forwarded describes a cluster at most.
 pub const OUTBOUND_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
-
-/// Default of `max.incremental.fetch.session.cache.slots`.
-pub const FETCH_SESSIONS_MAX: usize = 1000;
 
 /// `replica.lag.time.max.ms` where nobody says: a follower that has not been caught up for so long is not in sync.
 pub const REPLICA_LAG_MS_MAX: i64 = 30_000;
@@ -425,12 +416,50 @@ pub const ENCODED_BYTES_MAX: usize = 4 << 20;
 /// Bytes that a sentence quotes of a value that a message cannot hold.
 pub const VALUE_QUOTED_BYTES_MAX: usize = 200;
 
+/// After so many answers without news, each in less than that share of the time for which a Fetch waits, a leader is left alone
+/// for a while (`replica.fetch.backoff.ms`).
+pub const FOLLOWER_HASTY_ANSWERS_MAX: u32 = 10;
+pub const FOLLOWER_HASTY_SHARE: i64 = 4;
+
+/// How often a follower looks at all its partitions, milliseconds: between two looks at those alone that an
+/// answer has named. What it finds is that retention has moved a log start.
+pub const FOLLOWER_SWEEP_MS: i64 = 500;
+
+/// Bytes of a leader's answer beyond `replica.fetch.response.max.bytes`: its first batch comes whole,
+/// and may be as large as a batch can be. A larger answer closes the connection.
+pub const FOLLOWER_ANSWER_EXCESS_BYTES: usize = BATCH_BYTES_MAX + (1 << 20);
+
+/// The buffer that a fetcher keeps for answers is no larger than twice what it asks for, and so many bytes.
+pub const FOLLOWER_BUFFER_KEPT_BYTES: usize = 1 << 20;
+
+/// How long a fetcher without a partition waits for one before its thread ends.
+pub const FETCHER_LINGER: Duration = Duration::from_secs(10);
+
+/// Where a leader is silent for so much longer than a Fetch waits there, a fetcher that is to follow something else looks for it by
+/// another connection.
+pub const FETCHER_SILENCE: Duration = Duration::from_secs(1);
+
+/// For how long a trouble with a leader is not told again, and of how many kinds that is remembered; beyond, all are told
+/// anew.
+pub const FETCHER_TROUBLE_PAUSE_MS: i64 = 60_000;
+pub const FETCHER_TROUBLE_KINDS_MAX: usize = 100;
+
+/// How long a stop waits for the threads of all fetchers, whose connections it has shut.
+pub const FETCHER_STOP_WAIT: Duration = Duration::from_secs(5);
+
+/// Bytes that a step of a move between log directories copies, and what the last step copies at a time, while appends
+/// wait for it.
+pub const MOVE_PIECE_BYTES: u64 = 1 << 20;
+
+/// How long a move waits for records, or for the controller's word, and how long after a failure.
+pub const MOVE_WAIT: Duration = Duration::from_millis(20);
+pub const MOVE_RETRY: Duration = Duration::from_secs(1);
+
 // Limits that depend on each other: a build in which one of these does not hold would be wrong.
 const _: () = {
     // A batch that may be read whole is one that a frame, an index and an Arrow column can hold.
     assert!(BATCH_BYTES_MAX <= i32::MAX as usize);
     assert!(INFLATED_BYTES_MAX <= i32::MAX as usize);
-    assert!(BATCH_BYTES_MAX >= REQUEST_BYTES_MAX);
     assert!(INFLATION_RATIO_FREE_BYTES <= INFLATED_BYTES_MAX);
     assert!(INFLATE_WINDOW_BYTES <= INFLATION_RATIO_FREE_BYTES);
     assert!(INFLATE_WINDOW_BYTES <= SCRATCH_BYTES_KEPT_MAX);
@@ -453,9 +482,7 @@ const _: () = {
     assert!(RECEIVE_RESERVED_BYTES <= RECEIVE_GROWTH_MAX);
     assert!(RECEIVE_GROWTH_MAX <= LARGE_BUFFERS_KEPT_BYTES);
     assert!(RECEIVE_BUDGET_MIN <= RECEIVE_BUDGET_MAX);
-    assert!(REQUEST_BYTES_MAX as u64 <= RECEIVE_BUDGET_MAX);
     assert!(LARGE_REQUEST_BYTES <= RECEIVE_BYTES);
-    assert!(LARGE_REQUEST_BYTES < REQUEST_BYTES_MAX);
     assert!(REPETITIONS_BYTES_FREE as u64 <= RECEIVE_BUDGET_MIN);
     // A round has room for at least one request of each kind.
     assert!(WORK_OF_PRODUCE <= WORK_OF_OTHERS);
@@ -469,13 +496,11 @@ const _: () = {
     assert!(SENDFILE_BYTES <= SEND_BYTES_PER_TURN);
     assert!(SEND_BYTES_PER_TURN <= LONG_ANSWER_BYTES_PER_TURN);
     assert!(CONTROL_ANSWER_BYTES_MAX <= ANSWER_BYTES_MAX as usize);
-    assert!(FETCH_BYTES_MAX <= ANSWER_BYTES_MAX as u64);
-    // Fetch sessions: each may be of one partition at least.
-    assert!(FETCH_SESSIONS_MAX <= FETCH_SESSION_PARTITIONS_MAX);
+    // Fetch sessions: one may name so many partitions that there are not.
     assert!(FETCH_UNKNOWN_MAX <= FETCH_SESSION_PARTITIONS_MAX);
     // A frame that comes slowly is noticed before one that waits for memory is given up.
     assert!(SLOW_FRAME_MS <= FRAME_WAIT_MS);
-    assert!(FRAME_WAIT_MS <= PACE_MS);
+    assert!(FRAME_WAIT_MS <= SLOW_CLIENT_MS);
     // Who waits is looked at more often than it may wait.
     assert!(HOUSEKEEPING_MS <= STOP_WAIT_MS);
     assert!(STOP_WAIT_MS <= GONE_WAIT_MS);
@@ -497,39 +522,3 @@ const _: () = {
     assert!(ARROW_ACCEPT_RETRY_MS < ARROW_LINGER_MS);
     assert!(VALUE_QUOTED_BYTES_MAX < TOPIC_NAME_BYTES_MAX);
 };
-
-/// After so many answers without news, each in less than that share of the time for which a Fetch waits, a leader is left alone
-/// for a while (`replica.fetch.backoff.ms`).
-pub const FOLLOWER_HASTY_ANSWERS_MAX: u32 = 10;
-pub const FOLLOWER_HASTY_SHARE: i64 = 4;
-
-/// How often a follower looks at all its partitions, milliseconds: between two looks at those alone that an
-/// answer has named. What it finds is that retention has moved a log start.
-pub const FOLLOWER_SWEEP_MS: i64 = 500;
-
-/// Bytes of a leader's answer beyond `replica.fetch.response.max.bytes`, bytes: its first batch comes whole,
-/// and may be as large as a batch can be. A larger answer closes the connection.
-pub const FOLLOWER_ANSWER_EXCESS_BYTES: usize = BATCH_BYTES_MAX + (1 << 20);
-
-/// The buffer that a fetcher keeps for answers is no larger than twice what it asks for, and so many bytes.
-pub const FOLLOWER_BUFFER_KEPT_BYTES: usize = 1 << 20;
-
-/// How long a fetcher without a partition waits for one before its thread ends, and how long a stop waits for
-/// the threads of all of them, whose connections it has shut.
-pub const FETCHER_LINGER: Duration = Duration::from_secs(10);
-/// Where a leader is silent for so much longer than a Fetch waits there, a fetcher that is to follow something else looks for it by
-/// another connection.
-pub const FETCHER_SILENCE: Duration = Duration::from_secs(1);
-/// For how long a trouble with a leader is not told again, and of how many kinds that is remembered; beyond, all are told
-/// anew.
-pub const FETCHER_TROUBLE_PAUSE_MS: i64 = 60_000;
-pub const FETCHER_TROUBLE_KINDS_MAX: usize = 100;
-pub const FETCHER_STOP_WAIT: Duration = Duration::from_secs(5);
-
-/// Bytes that a step of a move between log directories copies, and what the last step copies at a time, while appends
-/// wait for it.
-pub const MOVE_PIECE_BYTES: u64 = 1 << 20;
-
-/// How long a move waits for records, or for the controller's word, and how long after a failure.
-pub const MOVE_WAIT: Duration = Duration::from_millis(20);
-pub const MOVE_RETRY: Duration = Duration::from_secs(1);

@@ -2,14 +2,14 @@
 //! then holds it as well as one that moves none.
 //!
 //! ```text
-//! moved nothing for SLOW_FRAME_MS          ─► too slow
-//! moved less than PACE_BYTES in PACE_MS    ─► too slow
+//! moved nothing for SLOW_FRAME_MS                        ─► too slow
+//! moved less than SLOW_CLIENT_BYTES in SLOW_CLIENT_MS    ─► too slow
 //! ```
 //!
 //! A client with a slow link is not too slow: the limit is about a kilobyte a second, whatever the size of
 //! the frame. The time counts from the first look, which is when memory has become short.
 
-use crate::limits::{PACE_BYTES, PACE_MS, SLOW_FRAME_MS};
+use crate::limits::{SLOW_CLIENT_BYTES, SLOW_CLIENT_MS, SLOW_FRAME_MS};
 
 /// How far the client has come with what it is to do so that memory becomes free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +35,12 @@ impl SlowClientCheck {
             moved_ms,
         } = duty;
         let (since_ms, before_bytes) = *self.begun.get_or_insert((now_ms, moved_bytes));
-        if moved_bytes.saturating_sub(before_bytes) >= PACE_BYTES {
+        if moved_bytes.saturating_sub(before_bytes) >= SLOW_CLIENT_BYTES {
             self.begun = Some((now_ms, moved_bytes));
             return false;
         }
-        now_ms.saturating_sub(moved_ms) > SLOW_FRAME_MS || now_ms.saturating_sub(since_ms) > PACE_MS
+        now_ms.saturating_sub(moved_ms) > SLOW_FRAME_MS
+            || now_ms.saturating_sub(since_ms) > SLOW_CLIENT_MS
     }
 }
 
@@ -83,7 +84,7 @@ mod tests {
             moved_ms,
         };
         assert!(!slow_client.is_too_slow(duty(0, 0), 0));
-        assert!(!slow_client.is_too_slow(duty(PACE_BYTES, 1_000_000), 1_000_000));
-        assert!(slow_client.is_too_slow(duty(PACE_BYTES + 1, 1_060_000), 1_060_001));
+        assert!(!slow_client.is_too_slow(duty(SLOW_CLIENT_BYTES, 1_000_000), 1_000_000));
+        assert!(slow_client.is_too_slow(duty(SLOW_CLIENT_BYTES + 1, 1_060_000), 1_060_001));
     }
 }

@@ -25,8 +25,8 @@ use pyo3::types::PyBytes;
 
 use crate::api::{ApiKey, HOT_KEYS};
 use crate::codec::Message;
-use crate::error::Error;
-use crate::net::admission::ConnectionLimits;
+use crate::error::{Error, Result};
+use crate::log::maintain::housekeeper::CleanerSettings;
 use crate::net::broker_core::BrokerCore;
 use crate::net::mailbox::Mailboxes;
 use crate::net::settings::Settings;
@@ -39,11 +39,9 @@ use leaders::Leaders;
 use log_calls::Logs;
 use moves::Moves;
 use requests::Requests;
-use settings::{GivenCleaner, GivenLimits, replication_of, settings_of};
+use settings::{GivenCleaner, GivenLimits, GivenSettings};
 use state::BrokerState;
 use topics::{GivenTopic, Topics, topic_plans};
-
-const HIGH_WATERMARK_INTERVAL: &str = "replica.high.watermark.checkpoint.interval.ms";
 
 /// One node: its log directories, and from `start` to `stop` its network threads.
 #[pyclass(frozen, name = "BrokerCore", module = "kafkalite._native")]
@@ -69,9 +67,8 @@ pub struct PyBrokerCore {
     #[pyo3(get)]
     unmade: Vec<(String, i32)>,
     moved: Vec<Moved>,
-    settings: Settings,
-    /// The configuration's integers and flags, by key.
-    numbers: HashMap<String, i64>,
+    settings: GivenSettings,
+    cleaner: CleanerSettings,
 }
 
 #[pymethods]
@@ -86,15 +83,13 @@ impl PyBrokerCore {
         settings: HashMap<String, i64>,
         cleaner: GivenCleaner,
     ) -> PyResult<PyBrokerCore> {
-        let numbers = settings;
-        let settings = settings_of(&numbers, cleaner.into());
-        let (settings, loaded, mailboxes) = enter(py, || {
-            let settings = settings?;
-            let mailboxes = Mailboxes::new(settings.network_threads)
+        let settings = GivenSettings::new(settings);
+        let (loaded, mailboxes) = enter(py, || {
+            let mailboxes = Mailboxes::new(settings.network_threads()?)
                 .map_err(Error::io("eventfd", std::path::Path::new("/proc/self")))?;
             let plans = topic_plans(topics)?;
             let loaded = Node::load(claimed.take()?, &plans, mailboxes.clone())?;
-            Ok((settings, loaded, mailboxes))
+            Ok((loaded, mailboxes))
         })?;
         let Loaded {
             node,
@@ -120,7 +115,7 @@ impl PyBrokerCore {
             unmade,
             moved,
             settings,
-            numbers,
+            cleaner: cleaner.into(),
         })
     }
 
@@ -168,18 +163,8 @@ impl PyBrokerCore {
         limits: GivenLimits,
         registration: Option<(i64, usize)>,
     ) -> PyResult<()> {
-        let mut settings = self.settings.clone();
-        let node_id = self.broker.node.node_id();
-        if let Some(registration) = registration {
-            settings.replication = Some(replication_of(&self.numbers, node_id, registration));
-            let every_ms = self.numbers.get(HIGH_WATERMARK_INTERVAL).copied();
-            settings.intervals.high_watermark_ms = every_ms.unwrap_or(i64::MAX);
-        }
-        settings.listener_names = names.iter().map(|name| name.as_str().into()).collect();
-        settings.connections = ConnectionLimits {
-            windows: settings.connections.windows,
-            ..limits.parsed().map_err(|error| raise(py, &error))?
-        };
+        let settings = self.started_with(&names, limits, registration);
+        let settings = settings.map_err(|error| raise(py, &error))?;
         // SAFETY: the caller gives up the descriptors, each of a listening TCP socket.
         let listeners: Vec<TcpListener> = listeners
             .into_iter()
@@ -295,5 +280,23 @@ impl PyBrokerCore {
                 .map(|(path, error)| (path.to_string_lossy().into_owned(), error.to_string()))
                 .collect())
         })
+    }
+}
+
+impl PyBrokerCore {
+    /// The settings with which `start` is called.
+    fn started_with(
+        &self,
+        names: &[String],
+        limits: GivenLimits,
+        registration: Option<(i64, usize)>,
+    ) -> Result<Settings> {
+        let node_id = self.broker.node.node_id();
+        let replication = registration.map(|(broker_epoch, listener)| {
+            self.settings.replication(node_id, broker_epoch, listener)
+        });
+        let (cleaner, limits) = (self.cleaner, limits.parsed()?);
+        self.settings
+            .settings(cleaner, names, limits, replication.transpose()?)
     }
 }
