@@ -5,8 +5,9 @@ pub mod accumulator;
 mod arrow_rows;
 pub mod fetched;
 pub mod from_arrow;
-pub mod load;
+
 pub mod partitioner;
+pub mod perf_records;
 
 pub use fetched::FetchedBatches;
 pub use from_arrow::{ArrowEncoder, EncodeOptions, EncodedBatch};

@@ -256,7 +256,7 @@ impl<'a, 'r> Appending<'a, 'r> {
                 Ok(good) => self.append_one(request, good, before),
                 Err(error) => Err(error.clone()),
             };
-            if let (true, Err(error)) = (self.is_follower(request), &answer) {
+            if let (true, Err(error)) = (self.is_replicated(request), &answer) {
                 self.gap.get_or_insert_with(|| error.clone());
             }
             self.answers.push(answer);
@@ -307,14 +307,15 @@ impl<'a, 'r> Appending<'a, 'r> {
         })
     }
 
-    fn is_follower(&self, request: usize) -> bool {
+    /// The records come from a leader or another log, which have judged them.
+    fn is_replicated(&self, request: usize) -> bool {
         self.requests[request].origin == AppendOrigin::Replication
     }
 
     /// Errors: what befell the request of the leader's records before this one.
     fn check_no_gap(&self, request: usize) -> Result<()> {
         match &self.gap {
-            Some(gap) if self.is_follower(request) => Err(gap.clone()),
+            Some(gap) if self.is_replicated(request) => Err(gap.clone()),
             _ => Ok(()),
         }
     }
@@ -350,7 +351,7 @@ impl<'a, 'r> Appending<'a, 'r> {
         self.log.check_writable()?;
         self.check_no_gap(request)?;
         // What was to be written may have failed: then the offsets start lower than thought.
-        let base_offset = match self.is_follower(request) {
+        let base_offset = match self.is_replicated(request) {
             true => first_offset,
             false => self.run.next_offset,
         };
@@ -368,7 +369,7 @@ impl<'a, 'r> Appending<'a, 'r> {
     fn offsets_of(&self, request: usize, good: &Validated) -> (i64, i64) {
         let next_offset = self.run.next_offset;
         match (good.batches.first(), good.batches.last()) {
-            (Some(first), Some(last)) if self.is_follower(request) => (
+            (Some(first), Some(last)) if self.is_replicated(request) => (
                 first.header.base_offset.max(next_offset),
                 last.header.last_offset(),
             ),
@@ -382,7 +383,7 @@ impl<'a, 'r> Appending<'a, 'r> {
         let mut next_offset = self.run.next_offset;
         for batch in good.batches.iter_mut() {
             let header = &mut batch.header;
-            if !self.is_follower(request) {
+            if !self.is_replicated(request) {
                 header.base_offset = next_offset;
                 header.partition_leader_epoch = self.requests[request].leader_epoch;
             } else if header.base_offset < next_offset {
@@ -495,7 +496,7 @@ impl<'a, 'r> Appending<'a, 'r> {
             if run
                 .requests
                 .iter()
-                .any(|request| self.is_follower(*request))
+                .any(|request| self.is_replicated(*request))
             {
                 self.gap = Some(error.clone());
             }
@@ -507,7 +508,11 @@ impl<'a, 'r> Appending<'a, 'r> {
         }
         let records = run.next_offset.saturating_sub(log_end_offset);
         let traffic = &self.log.traffic;
-        match run.staged.iter().any(|request| self.is_follower(*request)) {
+        match run
+            .staged
+            .iter()
+            .any(|request| self.is_replicated(*request))
+        {
             true => traffic.note_replicated(run.size_bytes),
             false => traffic.note_appended(records.cast_unsigned(), run.size_bytes),
         }

@@ -119,9 +119,12 @@ impl BrokerCore {
         let shared = self.shared.clone();
         let tell = move |trouble: &dyn Display| shared.control().notice(trouble.to_string());
         let settings = &self.shared.context.settings;
-        self.shared
-            .node
-            .keep_house(settings.intervals, settings.cleaner, wall_ms(), tell)?;
+        self.shared.node.start_background_work(
+            settings.intervals,
+            settings.cleaner,
+            wall_ms(),
+            tell,
+        )?;
         Ok(())
     }
 

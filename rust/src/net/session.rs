@@ -175,7 +175,7 @@ impl Session {
 
     /// A frame that arrives may be worked on as soon as it is whole, or once earlier records are
     /// on disk: nothing else holds it back.
-    pub fn may_go_on(&self, now_ms: u64) -> bool {
+    pub fn may_continue(&self, now_ms: u64) -> bool {
         self.others == 0 && !self.is_muted(now_ms) && !self.is_owed_much()
     }
 
@@ -530,7 +530,7 @@ mod tests {
         assert!(session.waiting_bytes() > requests_bytes + UNSENT_BYTES_MAX / 2);
         assert!(session.may_begin(PRODUCE, 0));
         session.answer(slots[2], vec![Chunk::Bytes(vec![0; UNSENT_BYTES_MAX / 2])]);
-        assert!(!session.may_begin(PRODUCE, 0) && !session.may_go_on(0));
+        assert!(!session.may_begin(PRODUCE, 0) && !session.may_continue(0));
         session.answer(slots[0], answer(0));
         assert_eq!(session.waiting_bytes(), 0);
         let looking = Slot::ReadingLogs {

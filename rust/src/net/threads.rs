@@ -85,7 +85,7 @@ impl Threads {
         pool.idle > pool.waiting.len() || pool.count < pool.running + SPARE_THREADS_MAX
     }
 
-    fn go_on(self: &Arc<Threads>, reactor: Box<Reactor>) {
+    fn run_elsewhere(self: &Arc<Threads>, reactor: Box<Reactor>) {
         self.pool.lock().waiting.push_back(reactor);
         self.staff();
     }
@@ -196,7 +196,7 @@ impl Successor for Spares {
         self.threads.has_room()
     }
 
-    fn go_on(&self, reactor: Box<Reactor>) {
-        self.threads.go_on(reactor);
+    fn take_over(&self, reactor: Box<Reactor>) {
+        self.threads.run_elsewhere(reactor);
     }
 }

@@ -7,8 +7,8 @@
 //! Node::load         the logs of those topics; a partition of no topic is stray
 //! ```
 
+mod background_work;
 mod claim;
-mod house;
 mod moves;
 mod publish;
 

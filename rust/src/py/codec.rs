@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
 
 use super::door::{raise, references_to};
-use super::room::{AnswerRoom, ElementRoom};
+use super::message_budget::{AnswerBudget, ElementBudget};
 use crate::codec::schema::{Kind, Struct};
 use crate::codec::walk::{self, Maker, Source};
 use crate::codec::{Message, Value};
@@ -73,8 +73,8 @@ pub fn message_versions(
 
 /// The default of a field that is no struct.
 fn default_to_python<'py>(py: Python<'py>, default: &Value) -> PyResult<Bound<'py, PyAny>> {
-    let (codec, room) = (None, &ElementRoom::new(0));
-    let maker = ObjectMaker { py, codec, room };
+    let (codec, budget) = (None, &ElementBudget::new(0));
+    let maker = ObjectMaker { py, codec, budget };
     match default {
         Value::Bool(value) => maker.bool(*value),
         Value::Int(value) => maker.int(*value),
@@ -183,7 +183,7 @@ impl MessageCodec {
         body: &[u8],
         version: i16,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.decode_within(py, body, version, &ElementRoom::new(usize::MAX))
+        self.decode_within(py, body, version, &ElementBudget::new(usize::MAX))
     }
 
     /// The body of `object`'s message in `version`. It, and every struct in it, may be a tuple of the
@@ -195,7 +195,7 @@ impl MessageCodec {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let py = object.py();
         let mut writer = Writer::with_capacity(BODY_BYTES);
-        self.write(object, version, &mut writer, &AnswerRoom::endless())?;
+        self.write(object, version, &mut writer, &AnswerBudget::endless())?;
         Ok(PyBytes::new(py, &writer.bytes))
     }
 }
@@ -208,10 +208,10 @@ impl MessageCodec {
         py: Python<'py>,
         body: &[u8],
         version: i16,
-        room: &ElementRoom,
+        budget: &ElementBudget,
     ) -> PyResult<Bound<'py, PyAny>> {
         let codec = Some(self);
-        let maker = ObjectMaker { py, codec, room };
+        let maker = ObjectMaker { py, codec, budget };
         walk::read(self.message()?, version, maker, &mut Reader::new(body))
     }
 
@@ -227,14 +227,14 @@ impl MessageCodec {
         object: Bound<'_, PyAny>,
         version: i16,
         writer: &mut Writer,
-        room: &AnswerRoom,
+        budget: &AnswerBudget,
     ) -> PyResult<()> {
         let source = Attribute {
-            is_last: room.lets_go() && references_to(&object) == 1,
+            is_last: budget.lets_go() && references_to(&object) == 1,
             object,
             codec: Some(self),
             of: None,
-            room,
+            budget,
         };
         walk::write(self.message()?, version, &source, writer)
     }
@@ -292,7 +292,7 @@ impl ClassField {
 struct ObjectMaker<'a, 'py> {
     py: Python<'py>,
     codec: Option<&'a MessageCodec>,
-    room: &'a ElementRoom,
+    budget: &'a ElementBudget,
 }
 
 impl<'a> ObjectMaker<'a, '_> {
@@ -325,7 +325,7 @@ impl<'py> Maker for ObjectMaker<'_, 'py> {
 
     fn string(self, value: &str) -> Self::Made {
         let made = PyString::new(self.py, value).into_any();
-        if self.room.is_in_steps() {
+        if self.budget.is_in_steps() {
             // It is kept in the string: of all strings at once it would take the control thread a while.
             let _ = made.hash();
         }
@@ -341,11 +341,11 @@ impl<'py> Maker for ObjectMaker<'_, 'py> {
     }
 
     fn admit(self, count: usize) -> PyResult<()> {
-        self.room.admit(count)
+        self.budget.admit(count)
     }
 
     fn begin_element(self) {
-        self.room.begin_element(self.py);
+        self.budget.begin_element(self.py);
     }
 
     fn array(self, elements: Vec<Self::Made>) -> PyResult<Self::Made> {
@@ -383,7 +383,7 @@ struct Attribute<'a, 'py> {
     codec: Option<&'a MessageCodec>,
     /// The struct and the field in which it is.
     of: Option<(&'a Struct, usize)>,
-    room: &'a AnswerRoom,
+    budget: &'a AnswerBudget,
     /// Nobody else has it, nor that in which it is.
     is_last: bool,
 }
@@ -396,14 +396,14 @@ impl<'a, 'py> Attribute<'a, 'py> {
         codec: Option<&'a MessageCodec>,
         of: Option<(&'a Struct, usize)>,
     ) -> PyResult<Attribute<'a, 'py>> {
-        self.room.take_value(object.py())?;
+        self.budget.take_value(object.py())?;
         Ok(Attribute {
             // One reference is that of what it is in.
             is_last: self.is_last && references_to(&object) == 2,
             object,
             codec,
             of,
-            room: self.room,
+            budget: self.budget,
         })
     }
 
@@ -441,7 +441,7 @@ impl<'a, 'py> Source<'a> for Attribute<'a, 'py> {
     fn string(&self) -> PyResult<Cow<'_, str>> {
         let string = self.object.cast::<PyString>().map_err(PyErr::from);
         let string = self.told(string.and_then(|string| string.to_str()))?;
-        self.room.take(self.object.py(), string.len())?;
+        self.budget.take(self.object.py(), string.len())?;
         Ok(string.into())
     }
 
@@ -450,7 +450,7 @@ impl<'a, 'py> Source<'a> for Attribute<'a, 'py> {
             Ok(bytes) => bytes.as_bytes().into(),
             Err(_) => self.told(self.object.extract::<Vec<u8>>())?.into(),
         };
-        self.room.take(self.object.py(), bytes.len())?;
+        self.budget.take(self.object.py(), bytes.len())?;
         Ok(bytes)
     }
 

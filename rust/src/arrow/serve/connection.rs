@@ -12,8 +12,8 @@ use arrow_buffer::Buffer;
 use arrow_ipc::writer::StreamEncoder;
 use arrow_schema::{ArrowError, Schema};
 
+use super::batch_memory::BatchMemory;
 use super::request::{LENGTH_BYTES, Request, request_length};
-use super::room::Room;
 use super::{Home, Losses, Rows};
 use crate::crash::or_error;
 use crate::error::{Error, Result};
@@ -29,7 +29,7 @@ const LOSSES: &str = "losses";
 pub(super) struct Connection<'a> {
     pub stream: &'a TcpStream,
     pub home: &'a dyn Home,
-    pub room: &'a Room,
+    pub batch_memory: &'a BatchMemory,
     /// Neither a request nor room for bytes of an answer for so long: the connection is closed, unless
     /// its client has shown the secret.
     pub idle: Option<Duration>,
@@ -141,7 +141,9 @@ impl Connection<'_> {
         let mut encoder = StreamEncoder::try_new(&schema).map_err(arrow)?;
         let wait = Duration::from_millis(ARROW_ROOM_WAIT_MS);
         loop {
-            let mut room = self.room.take(batch_bytes, wait, self.is_stopping)?;
+            let mut taken = self
+                .batch_memory
+                .take(batch_bytes, wait, self.is_stopping)?;
             let Some(batch) = rows.next() else {
                 break;
             };
@@ -149,7 +151,7 @@ impl Connection<'_> {
                 return Err(End::Failed("the Arrow endpoint is stopping".to_owned()));
             }
             let batch = batch.map_err(arrow)?;
-            room.shrink_to(batch.get_array_memory_size());
+            taken.shrink_to(batch.get_array_memory_size());
             write_buffers(self.stream, &encoder.encode(&batch).map_err(arrow)?)?;
         }
         write_buffers(self.stream, &encoder.finish().map_err(arrow)?)?;

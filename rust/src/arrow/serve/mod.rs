@@ -11,13 +11,13 @@
 //! fetches from brokers or reads files (`files.rs`).
 //! `request.rs` reads requests and does no I/O; `server.rs` owns sockets and threads, one a connection;
 //! `connection.rs` is what such a thread does. A slow reader holds its own thread, one Arrow batch and
-//! the bytes of one fetch, nothing else; what the batches of all readers take together is bounded (`room.rs`).
+//! the bytes of one fetch, nothing else; what the batches of all readers take together is bounded (`batch_memory.rs`).
 
+mod batch_memory;
 mod connection;
 pub mod files;
 pub mod live;
 pub mod request;
-mod room;
 pub mod server;
 
 pub use files::LogFiles;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::batch_memory::BatchMemory;
 use super::connection::{Connection, fail};
-use super::room::Room;
 use super::{Descriptors, Home};
 use crate::crash::or_end_process;
 use crate::error::{Error, Result};
@@ -55,7 +55,7 @@ pub struct ArrowServer {
 struct Shared {
     home: Box<dyn Home>,
     settings: ServerSettings,
-    room: Room,
+    batch_memory: BatchMemory,
     /// `None`: nobody else needs them.
     descriptors: Option<Arc<dyn Descriptors>>,
     is_stopping: AtomicBool,
@@ -92,7 +92,7 @@ impl ArrowServer {
         }
         let shared = Arc::new(Shared {
             home,
-            room: Room::new(settings.memory_bytes),
+            batch_memory: BatchMemory::new(settings.memory_bytes),
             settings,
             descriptors,
             is_stopping: AtomicBool::new(false),
@@ -128,7 +128,7 @@ impl ArrowServer {
         };
         let shared = &self.shared;
         shared.is_stopping.store(true, Ordering::SeqCst);
-        shared.room.wake();
+        shared.batch_memory.wake();
         // The acceptor is woken by a client, and by every one that comes meanwhile.
         let wait = Duration::from_millis(STOP_WAIT_MS);
         TcpStream::connect_timeout(&self.address, wait).ok();
@@ -256,7 +256,7 @@ impl Guest {
             Seat::Served(_, stream) => Connection {
                 stream,
                 home: &*shared.home,
-                room: &shared.room,
+                batch_memory: &shared.batch_memory,
                 idle: shared.settings.idle,
                 secret: shared.settings.secret.as_deref(),
                 is_stopping: &|| shared.is_stopping(),

@@ -288,7 +288,7 @@ impl Successor for Arc<ControlQueue> {
         self.has_spare()
     }
 
-    fn go_on(&self, turn: Turn) {
+    fn take_over(&self, turn: Turn) {
         self.pass(turn);
     }
 }

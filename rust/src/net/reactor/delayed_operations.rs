@@ -205,7 +205,7 @@ impl Reactor {
 
     pub(super) fn complete(&mut self, done: CallResult) {
         match done {
-            CallResult::Elsewhere(work) => self.go_on_elsewhere(work),
+            CallResult::NextDirectory(work) => self.ask_next_directory(work),
             CallResult::Appended(appended) => self.on_appended(appended),
             CallResult::Fetched {
                 parked,
@@ -243,7 +243,7 @@ impl Reactor {
     }
 
     /// A call goes on in another log directory, unless nobody waits for it any more.
-    fn go_on_elsewhere(&mut self, mut work: StorageCall) {
+    fn ask_next_directory(&mut self, mut work: StorageCall) {
         match &mut work {
             StorageCall::Fetch(look) => {
                 let state = self.slot(look.parked.connection, look.parked.slot);

@@ -32,9 +32,6 @@ use crate::net::storage_io::StorageIo;
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, PRODUCE};
 use crate::wire::{Reader, RequestHeader};
 
-/// The image and the limits that a request is answered from.
-type Around<'a> = (&'a Image, &'a Arc<Shared>);
-
 impl Reactor {
     /// Works on the frame whose content is `bytes[content]`. False: not begun, since an earlier answer
     /// must leave first, it is the next connection's turn, or memory is short. An error ends the
@@ -45,14 +42,14 @@ impl Reactor {
         index: usize,
         bytes: &[u8],
         content: Range<usize>,
-        around: Around<'_>,
+        image: &Image,
+        shared: &Arc<Shared>,
     ) -> std::result::Result<bool, DisconnectReason> {
         let base = content.start;
         let frame = bytes.get(content).unwrap_or_default();
-        let (image, shared) = around;
         if is_large(frame, &shared.context.keys) {
             let is_hot = |key: &ApiKey| frame.starts_with(&key.key.to_be_bytes());
-            if !HOT_KEYS.iter().any(is_hot) && self.waits_for_python(index) {
+            if !HOT_KEYS.iter().any(is_hot) && self.hold_for_python(index) {
                 return Ok(false);
             }
             return Ok(self.set_aside(index, base..base + frame.len()));
@@ -68,7 +65,7 @@ impl Reactor {
             LIST_OFFSETS => Ok(k02_list_offsets::memory_bytes_ahead(reader.remaining())),
             _ => Ok(0),
         };
-        if !self.may_begin(index, header.api_key, frame.len(), ahead_bytes)? {
+        if !self.try_begin(index, header.api_key, frame.len(), ahead_bytes)? {
             return Ok(false);
         }
         let Some(connection) = self.connections.get(index) else {
@@ -76,9 +73,9 @@ impl Reactor {
         };
         connection.session.name_client(header.client_id);
         let answer = match header.api_key {
-            PRODUCE => return self.produce(index, &header, &mut reader, (bytes, base), image),
+            PRODUCE => return self.produce(index, &header, &mut reader, bytes, base, image),
             FETCH => {
-                self.fetch(index, &header, &mut reader, around)?;
+                self.fetch(index, &header, &mut reader, image, shared)?;
                 return Ok(true);
             }
             LIST_OFFSETS => match self.list_offsets(index, &header, &mut reader, image)? {
@@ -109,10 +106,10 @@ impl Reactor {
         Ok(true)
     }
 
-    /// The request may begin now: no earlier answer must leave first, there is memory for it,
-    /// and the connection has not had its share of the round.
+    /// Begins the request's share of the round, if it may begin now: no earlier answer must leave first, there is
+    /// memory for it, and the connection has not had its share. False: it waits.
     /// `ahead_bytes` is what it may take in memory while it waits.
-    pub(super) fn may_begin(
+    pub(super) fn try_begin(
         &mut self,
         index: usize,
         api_key: i16,
@@ -123,7 +120,7 @@ impl Reactor {
         let (now_ms, round) = (self.now_ms, self.round);
         let connection = self.connections.get(index);
         if !connection.is_some_and(|connection| connection.session.may_begin(api_key, now_ms))
-            || self.waits_for_memory(index, ahead_bytes)?
+            || self.hold_for_memory(index, ahead_bytes)?
         {
             return Ok(false);
         }
@@ -170,7 +167,8 @@ impl Reactor {
         index: usize,
         header: &RequestHeader<'_>,
         reader: &mut Reader<'_>,
-        (bytes, base): (&[u8], usize),
+        bytes: &[u8],
+        base: usize,
         image: &Image,
     ) -> std::result::Result<bool, DisconnectReason> {
         let token = self.connections.token_of(index);
@@ -188,7 +186,7 @@ impl Reactor {
         }
         let content = bytes.get(base..).unwrap_or_default();
         if let Some(verification) = produce.begin_verification(content) {
-            if self.waits_for_python(index) {
+            if self.hold_for_python(index) {
                 produce.forget_verification(&verification.asked);
                 self.spare_requests.put(produce);
                 return Ok(false);
@@ -206,7 +204,8 @@ impl Reactor {
         index: usize,
         header: &RequestHeader<'_>,
         reader: &mut Reader<'_>,
-        (image, shared): Around<'_>,
+        image: &Image,
+        shared: &Arc<Shared>,
     ) -> Result<()> {
         let now_ms = self.now_ms;
         let Some(connection) = self.connections.get(index) else {
@@ -332,8 +331,10 @@ impl Reactor {
             &mut self.calls,
             &self.shared.storage,
             &produce,
-            (token, slot),
-            (bytes, base),
+            token,
+            slot,
+            bytes,
+            base,
         );
         match is_silent {
             true => {
@@ -377,7 +378,7 @@ impl Reactor {
         frame: &[u8],
         kept: Vec<u8>,
     ) -> bool {
-        if self.waits_for_python(index) {
+        if self.hold_for_python(index) {
             return false;
         }
         let body = frame.get(reader.position()..).unwrap_or_default().to_vec();
@@ -458,8 +459,10 @@ fn stage(
     calls: &mut PendingCalls,
     storage: &StorageIo,
     produce: &Produce,
-    (connection, slot): (u64, Option<u64>),
-    (bytes, base): (&[u8], usize),
+    connection: u64,
+    slot: Option<u64>,
+    bytes: &[u8],
+    base: usize,
 ) -> usize {
     let mut staged = 0;
     for (number, each) in produce.partitions.iter().enumerate() {

@@ -136,7 +136,7 @@ impl Reactor {
         self.empty_mailbox();
         self.run_timers();
         if self.now_ms >= self.next_housekeeping_ms {
-            self.keep_house();
+            self.on_tick();
         }
         self.close_idle();
         if self.now_ms >= self.listeners.due_ms {
@@ -311,7 +311,7 @@ impl Reactor {
     }
 
     /// Once a second: a listener that looked away, and memory that is or was short.
-    fn keep_house(&mut self) {
+    fn on_tick(&mut self) {
         self.next_housekeeping_ms = self.now_ms + HOUSEKEEPING_MS;
         self.listen_again();
         // A directory may answer again, for which requests wait when memory is short.

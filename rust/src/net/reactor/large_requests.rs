@@ -20,7 +20,7 @@ impl Reactor {
         let ahead_bytes = (LARGE_REQUEST_COPIES - 1) * content.len();
         // Any key but Produce: nothing goes on beside it.
         if !self
-            .may_begin(index, METADATA, content.len(), |_| Ok(ahead_bytes))
+            .try_begin(index, METADATA, content.len(), |_| Ok(ahead_bytes))
             .unwrap_or(false)
         {
             return false;
@@ -107,7 +107,7 @@ impl Reactor {
         };
         let begun = read
             .map_err(DisconnectReason::from)
-            .and_then(|read| self.go_on(index, slot, read));
+            .and_then(|read| self.begin_read_request(index, slot, read));
         if let Err(why) = begun {
             self.log_disconnect(index, &why);
             if let Some(connection) = self.connections.get(index) {
@@ -120,7 +120,7 @@ impl Reactor {
         }
     }
 
-    fn go_on(
+    fn begin_read_request(
         &mut self,
         index: usize,
         slot: u64,

@@ -39,7 +39,7 @@ impl Reactor {
         };
         let target = counted(wanted) + unsent;
         let present = counted(received) + unsent;
-        let may_exceed = session.may_go_on(self.now_ms);
+        let may_exceed = session.may_continue(self.now_ms);
         let waited = std::mem::take(&mut connection.memory.waits);
         if waited {
             connection.has_moved();
@@ -83,9 +83,9 @@ impl Reactor {
         }
     }
 
-    /// Memory is short, and the request may take much of it, `ahead_bytes`, while it waits for its answer, or
-    /// stands behind others that do. True: it is not begun now.
-    pub(super) fn waits_for_memory(
+    /// Holds a request back while memory is short, if it may take much of it, `ahead_bytes`, while it waits for its
+    /// answer, or stands behind others that do. True: it is not begun now.
+    pub(super) fn hold_for_memory(
         &mut self,
         index: usize,
         ahead_bytes: impl FnOnce(&Shared) -> Result<usize>,
@@ -122,8 +122,9 @@ impl Reactor {
         !storage.are_open() && memory.is_half_used() && produce.partitions.iter().any(is_stuck)
     }
 
-    /// Half of the memory is used, and Python does not come for requests: a request for it waits.
-    pub(super) fn waits_for_python(&mut self, index: usize) -> bool {
+    /// Holds a request for Python back while half of the memory is used and Python does not come for requests. True:
+    /// it waits.
+    pub(super) fn hold_for_python(&mut self, index: usize) -> bool {
         let waits = self.shared.memory.is_half_used() && self.shared.control().is_held_up();
         if waits {
             self.queue.wait_for_memory(self.connections.token_of(index));

@@ -179,7 +179,7 @@ impl Reactor {
             && size <= rest.len()
         {
             let content = at + frame::SIZE_BYTES..at + size;
-            if !self.dispatch(index, bytes, content, (&image, &shared))? {
+            if !self.dispatch(index, bytes, content, &image, &shared)? {
                 return Ok((at, true));
             }
             shared.counts.note_request(rest);

@@ -2,7 +2,7 @@
 //! (`storage_io/`), and what becomes of them goes back to the reactor.
 //!
 //! A call stays within the log directory whose queue it has passed. What concerns several is made by a
-//! call each (`CallResult::Elsewhere`).
+//! call each (`CallResult::NextDirectory`).
 
 pub mod append_batch;
 pub mod large_request;
@@ -63,7 +63,7 @@ pub struct FetchCall {
 /// The result of a storage call.
 pub enum CallResult {
     /// It has to go on in another log directory.
-    Elsewhere(StorageCall),
+    NextDirectory(StorageCall),
     Appended(Appended),
     Fetched {
         parked: Parked,
@@ -184,7 +184,9 @@ impl StorageCall {
             } => {
                 request.search(is_here);
                 match request.next_directory() {
-                    Some(_) => CallResult::Elsewhere(StorageCall::ListOffsets { parked, request }),
+                    Some(_) => {
+                        CallResult::NextDirectory(StorageCall::ListOffsets { parked, request })
+                    }
                     None => CallResult::ListedOffsets { parked, request },
                 }
             }
@@ -243,7 +245,7 @@ impl FetchCall {
     /// is registered at its partitions.
     fn run(mut self, is_here: impl Fn(&Arc<LogDirectory>) -> bool) -> CallResult {
         if !self.fetch.look(&mut self.looked, &is_here) {
-            return CallResult::Elsewhere(StorageCall::Fetch(self));
+            return CallResult::NextDirectory(StorageCall::Fetch(self));
         }
         if !self.is_registered {
             deregister_fetch(&mut self.fetch, self.parked);
@@ -258,7 +260,7 @@ impl FetchCall {
             }
             self.looked.clear();
             if !self.fetch.look(&mut self.looked, &is_here) {
-                return CallResult::Elsewhere(StorageCall::Fetch(self));
+                return CallResult::NextDirectory(StorageCall::Fetch(self));
             }
         }
         let is_due = self.is_due();

@@ -12,13 +12,13 @@ use crate::crash::or_end_process;
 use crate::limits::{STORAGE_BUSY_TICKS, STORAGE_TICK_MS, WATCHDOG_QUIET_TICKS};
 use crate::net::poller;
 
-/// Continues with what was left in a handoff.
+/// Takes over what was left in a handoff.
 pub trait Successor: Send + 'static {
     type Left;
     fn handoff(&self) -> &Handoff<Self::Left>;
     /// There is a thread to go on.
     fn has_thread(&self) -> bool;
-    fn go_on(&self, left: Self::Left);
+    fn take_over(&self, left: Self::Left);
 }
 
 /// The last tick's look at a handoff.
@@ -66,7 +66,7 @@ impl<S: Successor> Look for Watched<S> {
         };
         if let Some(left) = taken {
             watch.hand_overs.fetch_add(1, Ordering::Relaxed);
-            successor.go_on(left);
+            successor.take_over(left);
         }
         true
     }

@@ -364,7 +364,7 @@ impl Node {
             }
         }
         let piece_bytes = bytes_max.unwrap_or_else(|| self.moves.piece_bytes());
-        match self.go_on(moving, &mut work, piece_bytes, now_ms) {
+        match self.copy_piece(moving, &mut work, piece_bytes, now_ms) {
             Ok(step) => step,
             Err(Error::LogDeleted { .. }) => {
                 // Its topic goes: the next step gives the move up.
@@ -386,7 +386,7 @@ impl Node {
         }
     }
 
-    fn go_on(
+    fn copy_piece(
         &self,
         moving: &Arc<Move>,
         work: &mut Work,

@@ -21,7 +21,7 @@ use crate::net::mailbox::Answers;
 use crate::net::memory::HeldMemory;
 use crate::py::codec::codec_of;
 use crate::py::door::{enter, raise};
-use crate::py::room::{AnswerRoom, ElementRoom};
+use crate::py::message_budget::{AnswerBudget, ElementBudget};
 use crate::wire::cursor::Writer;
 use crate::wire::frame::SIZE_BYTES;
 use crate::wire::header::begin_response;
@@ -118,12 +118,12 @@ impl Request {
         if body.len() > LARGE_REQUEST_BYTES {
             return Ok(None);
         }
-        let room = ElementRoom::new(REQUEST_ELEMENTS_AT_ONCE);
+        let budget = ElementBudget::new(REQUEST_ELEMENTS_AT_ONCE);
         let version = self.frame.api_version;
         let decoded = codec_of(kind)?
             .get()
-            .decode_within(kind.py(), &body, version, &room);
-        match room.is_over() {
+            .decode_within(kind.py(), &body, version, &budget);
+        match budget.is_over() {
             true => Ok(None),
             false => decoded.map(Some),
         }
@@ -133,12 +133,12 @@ impl Request {
     /// count as memory of requests before they are made, until the request is gone.
     fn decode_large<'py>(&self, kind: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let body = std::mem::take(&mut *self.body.lock());
-        let room = ElementRoom::in_steps(REQUEST_ELEMENTS_MAX, self.frame.memory.beside());
+        let budget = ElementBudget::in_steps(REQUEST_ELEMENTS_MAX, self.frame.memory.beside());
         let version = self.frame.api_version;
         let decoded = codec_of(kind)?
             .get()
-            .decode_within(kind.py(), &body, version, &room);
-        *self.elements.lock() = room.into_memory();
+            .decode_within(kind.py(), &body, version, &budget);
+        *self.elements.lock() = budget.into_memory();
         decoded
     }
 }
@@ -240,8 +240,8 @@ impl Requests {
         request: &Request,
         response: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        let room = AnswerRoom::at_once(ANSWER_BYTES_AT_ONCE, ANSWER_VALUES_AT_ONCE);
-        self.respond_within(py, request, response.clone(), &room)
+        let budget = AnswerBudget::at_once(ANSWER_BYTES_AT_ONCE, ANSWER_VALUES_AT_ONCE);
+        self.respond_within(py, request, response.clone(), &budget)
     }
 
     /// As `respond`, of a large answer, which is taken out of its list, by a thread that lets others have the
@@ -252,10 +252,10 @@ impl Requests {
         request: &Request,
         response: &Bound<'_, PyList>,
     ) -> PyResult<()> {
-        let room = AnswerRoom::in_steps(CONTROL_ANSWER_BYTES_MAX);
+        let budget = AnswerBudget::in_steps(CONTROL_ANSWER_BYTES_MAX);
         let message = response.get_item(0)?;
         response.del_item(0)?;
-        self.respond_within(py, request, message, &room)?;
+        self.respond_within(py, request, message, &budget)?;
         Ok(())
     }
 
@@ -345,7 +345,7 @@ impl Requests {
         py: Python<'_>,
         request: &Request,
         response: Bound<'_, PyAny>,
-        room: &AnswerRoom,
+        budget: &AnswerBudget,
     ) -> PyResult<bool> {
         let core = self.broker.started(py)?;
         let asked = &request.frame;
@@ -353,11 +353,11 @@ impl Requests {
         let codec = codec_of(&response)?;
         let written = codec
             .get()
-            .write(response, asked.api_version, &mut writer, room);
+            .write(response, asked.api_version, &mut writer, budget);
         let answer = match written {
             Ok(()) => ControlAnswer::Response(writer.bytes),
-            Err(_) if room.is_long() => return Ok(true),
-            Err(_) if room.is_over() => ControlAnswer::Refused(Error::MalformedRequest(format!(
+            Err(_) if budget.is_long() => return Ok(true),
+            Err(_) if budget.is_over() => ControlAnswer::Refused(Error::MalformedRequest(format!(
                 "its answer takes more than {CONTROL_ANSWER_BYTES_MAX} bytes of memory"
             ))),
             Err(error) => return Err(error),

@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::batch::RecordReader;
 use crate::batch::build;
-use crate::client::load::{self, Payload};
+use crate::client::perf_records::{self, Payload};
 use crate::client::{FetchedBatches, fetched, partitioner};
 use crate::error::{Error, Result};
 use crate::py::batch::{BatchBuilder, finished};
@@ -123,7 +123,7 @@ pub fn partition_for_key(py: Python<'_>, key: &[u8], partition_count: u32) -> Py
 /// Records for a load; see `_native.pyi`.
 #[pyclass(module = "kafkalite._native")]
 pub struct LoadRecords {
-    inner: load::LoadRecords,
+    inner: perf_records::LoadRecords,
 }
 
 #[pymethods]
@@ -137,7 +137,7 @@ impl LoadRecords {
             _ => Payload::Monotonic,
         };
         LoadRecords {
-            inner: load::LoadRecords::new(payload),
+            inner: perf_records::LoadRecords::new(payload),
         }
     }
 

@@ -12,25 +12,25 @@ use parking_lot::{Condvar, Mutex};
 use crate::error::{Error, Result};
 use crate::limits::{ARROW_BATCHES_BYTES_MAX, ARROW_BATCHES_BYTES_MIN};
 
-pub(super) struct Room {
+pub(super) struct BatchMemory {
     bytes_max: usize,
     used_bytes: Mutex<usize>,
     changed: Condvar,
 }
 
-/// Room that a batch holds, until this is dropped.
+/// Memory that a batch holds, until this is dropped.
 pub(super) struct Taken<'a> {
-    room: &'a Room,
+    memory: &'a BatchMemory,
     bytes: usize,
 }
 
-impl Room {
+impl BatchMemory {
     /// `memory_bytes`: what the process may have, if that is known.
-    pub fn new(memory_bytes: Option<u64>) -> Room {
+    pub fn new(memory_bytes: Option<u64>) -> BatchMemory {
         let bytes_max = memory_bytes.map_or(ARROW_BATCHES_BYTES_MAX, |bytes| {
             (bytes / 4).clamp(ARROW_BATCHES_BYTES_MIN, ARROW_BATCHES_BYTES_MAX)
         });
-        Room {
+        BatchMemory {
             bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
             used_bytes: Mutex::default(),
             changed: Condvar::new(),
@@ -62,7 +62,10 @@ impl Room {
             }
         }
         *used_bytes = used_bytes.saturating_add(bytes);
-        Ok(Taken { room: self, bytes })
+        Ok(Taken {
+            memory: self,
+            bytes,
+        })
     }
 
     /// Has those who wait look whether the server stops.
@@ -80,14 +83,14 @@ impl Taken<'_> {
             return;
         }
         self.bytes -= spare_bytes;
-        let mut used_bytes = self.room.used_bytes.lock();
+        let mut used_bytes = self.memory.used_bytes.lock();
         assert!(
             *used_bytes >= spare_bytes,
             "no more is given back than was taken"
         );
         *used_bytes -= spare_bytes;
         drop(used_bytes);
-        self.room.changed.notify_all();
+        self.memory.changed.notify_all();
     }
 }
 
@@ -107,10 +110,10 @@ mod tests {
     const NOT_LONG: Duration = Duration::from_millis(1);
     const LONG: Duration = Duration::from_secs(60);
 
-    fn room() -> Room {
-        Room {
+    fn room() -> BatchMemory {
+        BatchMemory {
             bytes_max: 100,
-            ..Room::new(None)
+            ..BatchMemory::new(None)
         }
     }
 
@@ -177,7 +180,7 @@ mod tests {
             (Some(64 << 30), 2 << 30),
             (None, 2 << 30),
         ] {
-            assert_eq!(Room::new(memory_bytes).bytes_max, expected);
+            assert_eq!(BatchMemory::new(memory_bytes).bytes_max, expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The room that messages have while Python's are read and written: elements of a request, memory of an answer,
+//! What messages may take while Python's are read and written: elements of a request, memory of an answer,
 //! and steps between which others have the GIL.
 
 use std::cell::{Cell, RefCell};
@@ -13,7 +13,7 @@ use crate::limits::{ELEMENT_BYTES, GIVEN_BACK_BYTES, REQUEST_ELEMENTS_MAX};
 use crate::net::memory::HeldMemory;
 
 /// Room for so many elements in all arrays of a message.
-pub struct ElementRoom {
+pub struct ElementBudget {
     left: Cell<usize>,
     is_over: Cell<bool>,
     /// Elements until others may have the GIL, and what counts the memory of elements before they are
@@ -21,9 +21,9 @@ pub struct ElementRoom {
     steps: Option<(GilSteps, RefCell<HeldMemory>)>,
 }
 
-impl ElementRoom {
-    pub fn new(elements: usize) -> ElementRoom {
-        ElementRoom {
+impl ElementBudget {
+    pub fn new(elements: usize) -> ElementBudget {
+        ElementBudget {
             left: Cell::new(elements),
             is_over: Cell::new(false),
             steps: None,
@@ -31,10 +31,10 @@ impl ElementRoom {
     }
 
     /// For a thread of its own, which gives the GIL away between elements.
-    pub fn in_steps(elements: usize, memory: HeldMemory) -> ElementRoom {
-        ElementRoom {
+    pub fn in_steps(elements: usize, memory: HeldMemory) -> ElementBudget {
+        ElementBudget {
             steps: Some((GilSteps::default(), RefCell::new(memory))),
-            ..ElementRoom::new(elements)
+            ..ElementBudget::new(elements)
         }
     }
 
@@ -76,7 +76,7 @@ impl ElementRoom {
 
 /// Memory that the values of an answer may take, counted as `Value`s. What is in a message twice counts
 /// twice, though it may be one object of Python's.
-pub struct AnswerRoom {
+pub struct AnswerBudget {
     bytes: Cell<usize>,
     /// Values that are written at once; `None`: all, by a thread that gives the GIL away between them.
     values: Option<Cell<usize>>,
@@ -85,18 +85,18 @@ pub struct AnswerRoom {
     written: Cell<usize>,
 }
 
-impl AnswerRoom {
+impl AnswerBudget {
     /// For so many bytes and values at once.
-    pub fn at_once(bytes: usize, values: usize) -> AnswerRoom {
-        AnswerRoom {
+    pub fn at_once(bytes: usize, values: usize) -> AnswerBudget {
+        AnswerBudget {
             values: Some(Cell::new(values)),
-            ..AnswerRoom::in_steps(bytes)
+            ..AnswerBudget::in_steps(bytes)
         }
     }
 
     /// For a thread of its own, which gives the GIL away between values.
-    pub fn in_steps(bytes: usize) -> AnswerRoom {
-        AnswerRoom {
+    pub fn in_steps(bytes: usize) -> AnswerBudget {
+        AnswerBudget {
             bytes: Cell::new(bytes),
             values: None,
             steps: GilSteps::default(),
@@ -104,8 +104,8 @@ impl AnswerRoom {
         }
     }
 
-    pub fn endless() -> AnswerRoom {
-        AnswerRoom::at_once(usize::MAX, usize::MAX)
+    pub fn endless() -> AnswerBudget {
+        AnswerBudget::at_once(usize::MAX, usize::MAX)
     }
 
     pub fn take(&self, py: Python<'_>, bytes: usize) -> PyResult<()> {

@@ -1,4 +1,4 @@
-//! The work in the background of a node's log directories, from `keep_house` to `close`.
+//! The work in the background of a node's log directories, from `start_background_work` to `close`.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::log::maintain::housekeeper::{
 impl Node {
     /// Has retention, compaction, flushing by time and checkpoints done from now on, until `close`. `tell`
     /// gets what goes wrong.
-    pub fn keep_house(
+    pub fn start_background_work(
         &self,
         intervals: Intervals,
         cleaner: CleanerSettings,
