@@ -116,11 +116,6 @@ impl Error {
         }
     }
 
-    /// A file or directory was not there.
-    pub fn is_not_found(&self) -> bool {
-        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
-    }
-
     /// A file could not be opened since this process, or the machine, has too many open.
     pub fn lacks_descriptors(&self) -> bool {
         let is_full = |code| matches!(code, libc::EMFILE | libc::ENFILE);

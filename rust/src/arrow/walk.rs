@@ -169,22 +169,7 @@ pub fn append_legacy(builder: &mut ColumnBuilder, magic: i8, record: &Record<'_>
     if !builder.has_room_for(size(wanted.key, key), size(wanted.value, value), 0) {
         return false;
     }
-    builder.rows += 1;
-    if wanted.key {
-        builder.keys.push_nullable(record.key);
-    }
-    if wanted.value {
-        builder.values.push_nullable(record.value);
-    }
-    if wanted.key_size {
-        builder.key_sizes.push(record.key);
-    }
-    if wanted.value_size {
-        builder.value_sizes.push(record.value);
-    }
-    if wanted.offset {
-        builder.offsets.push(record.offset);
-    }
+    push_row(builder, wanted, record.offset, key, value);
     if wanted.timestamp {
         builder.push_timestamp(record.timestamp);
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
 use crate::batch::AppendOrigin;
+use crate::batch::header::NO_LEADER_EPOCH;
 use crate::error::{Error, Result};
 use crate::image::PartitionRegistration;
 use crate::log::append::{AppendInfo, AppendRequest};
@@ -13,9 +14,6 @@ use crate::replica::home::Home;
 use crate::replica::leading::Leading;
 use crate::replica::park::{StopReason, Waiters};
 use crate::replica::replication::Replication;
-
-/// The `leading_epoch` of a log whose replica does not lead.
-const NO_EPOCH: i32 = -1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -110,7 +108,7 @@ impl Partition {
         }
         log.lead(match role {
             Role::Leader => leader_epoch,
-            Role::Follower => NO_EPOCH,
+            Role::Follower => NO_LEADER_EPOCH,
         });
         let leads_others = role == Role::Leader && !is_alone;
         let replica = Partition {
@@ -184,7 +182,9 @@ impl Partition {
     /// Errors: `NotLeader`, `LogDeleted`.
     pub fn leading_epoch(&self) -> Result<i32> {
         match (self.waiters.ended(), self.log.leading_epoch()) {
-            (None, NO_EPOCH) | (Some(StopReason::NotLeader { .. }), _) => Err(self.not_leader()),
+            (None, NO_LEADER_EPOCH) | (Some(StopReason::NotLeader { .. }), _) => {
+                Err(self.not_leader())
+            }
             (Some(StopReason::Deleted), _) => Err(self.deleted()),
             (None, leader_epoch) => Ok(leader_epoch),
         }
@@ -322,7 +322,7 @@ impl Partition {
         batches: impl ExactSizeIterator<Item = Batches<'a>>,
         now_ms: i64,
     ) -> Vec<Result<AppendInfo>> {
-        let leader_epoch = NO_EPOCH;
+        let leader_epoch = NO_LEADER_EPOCH;
         let mut epochs = Vec::new();
         let requests = batches.map(|batches| match batches {
             Batches::OfClient { records, guard, .. } => AppendRequest {

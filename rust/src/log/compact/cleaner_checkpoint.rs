@@ -19,7 +19,7 @@ pub fn read(directory: &LogDirectory) -> Result<OffsetCheckpoint> {
 
 /// Where the next round of `log` begins, if there was one before.
 pub fn get(checkpoint: &OffsetCheckpoint, log: &Log) -> Option<i64> {
-    checkpoint.offsets.get(&key_of(log)).copied()
+    checkpoint.offsets.get(&TopicPartition::of(log)).copied()
 }
 
 /// Notes that `log` is clean below `offset`, as it was when it had been truncated `truncations` times: of
@@ -33,7 +33,7 @@ pub fn set(directory: &LogDirectory, log: &Log, offset: i64, truncations: u64) -
     if !directory.has(log) || log.truncations() != truncations {
         return Ok(());
     }
-    checkpoint.offsets.insert(key_of(log), offset);
+    checkpoint.offsets.insert(TopicPartition::of(log), offset);
     files.write(names::CLEANER_OFFSET_CHECKPOINT, checkpoint)
 }
 
@@ -84,7 +84,11 @@ fn lowering<'a, T>(
 
 fn lower(directory: &LogDirectory, log: &Log, offset: i64) -> Result<()> {
     let mut files = directory.checkpoint_files();
-    files.lower(names::CLEANER_OFFSET_CHECKPOINT, &key_of(log), offset)
+    files.lower(
+        names::CLEANER_OFFSET_CHECKPOINT,
+        &TopicPartition::of(log),
+        offset,
+    )
 }
 
 /// The offsets that the file names; none, if it cannot be read.
@@ -107,12 +111,5 @@ pub fn hand_over(
     match known {
         Some(offset) => set(to, log, offset, truncations),
         None => Ok(()),
-    }
-}
-
-fn key_of(log: &Log) -> TopicPartition {
-    TopicPartition {
-        topic: log.topic().to_owned(),
-        partition: log.partition(),
     }
 }

@@ -56,8 +56,6 @@ pub struct CleanReport {
     /// The log is clean below: the next round's first dirty offset.
     pub end_offset: i64,
     pub counts: CleanCounts,
-    /// Bytes gone through to find the newest offsets.
-    pub map_bytes_read: u64,
     /// Share of the map that was used, 0 to 1.
     pub map_utilization: f64,
     pub groups: usize,
@@ -255,9 +253,9 @@ impl Cleaner {
         now_ms: i64,
         stop: &AtomicBool,
     ) -> Result<Option<CleanReport>> {
-        let Some(map_bytes_read) = self.build_map(log, plan, stop)? else {
+        if !self.build_map(log, plan, stop)? {
             return Ok(None);
-        };
+        }
         let end_offset = self.map.latest_offset() + 1;
         if end_offset <= plan.first_dirty_offset {
             return Err(Error::InvalidArgument(format!(
@@ -276,7 +274,6 @@ impl Cleaner {
         let mut report = CleanReport {
             first_dirty_offset: plan.first_dirty_offset,
             end_offset,
-            map_bytes_read,
             map_utilization: self.map.utilization(),
             ..CleanReport::default()
         };
@@ -299,8 +296,8 @@ impl Cleaner {
         Ok(Some(report))
     }
 
-    /// Pass 1. Returns the bytes read; `None`: stopped.
-    fn build_map(&mut self, log: &Log, plan: &CleanPlan, stop: &AtomicBool) -> Result<Option<u64>> {
+    /// Pass 1. False: stopped.
+    fn build_map(&mut self, log: &Log, plan: &CleanPlan, stop: &AtomicBool) -> Result<bool> {
         self.map.clear();
         let (start, end) = (plan.first_dirty_offset, plan.first_uncleanable_offset);
         let mut dirty = log.segments();
@@ -309,7 +306,6 @@ impl Cleaner {
         dirty.drain(..begun.saturating_sub(1));
         let mut transactions = CleanedTransactions::default();
         transactions.add_aborted(&log.aborted_transactions(start, end)?);
-        let mut bytes_read = 0;
         for (slot, segment) in dirty.iter().enumerate() {
             let next = dirty.get(slot + 1).map_or(end, |next| next.base_offset());
             let entry = segment.with_offset_index(|index| index.lookup(start))?;
@@ -319,12 +315,11 @@ impl Cleaner {
             let mut scanner = BatchScanner::new(&*file, &path, position, segment_end.size_bytes);
             while let Some((at, header, batch)) = scanner.next_batch()? {
                 if stop.load(Ordering::Relaxed) {
-                    return Ok(None);
+                    return Ok(false);
                 }
-                bytes_read += batch.len() as u64;
                 let mapped = self.map_batch(&header, batch, start, &mut transactions);
                 if !mapped.map_err(|error| unreadable(&path, at, &error))? {
-                    return Ok(Some(bytes_read));
+                    return Ok(true);
                 }
                 if header.last_offset() >= start {
                     self.map.set_latest_offset(header.last_offset());
@@ -333,7 +328,7 @@ impl Cleaner {
             // Offsets that nobody has are clean.
             self.map.set_latest_offset(next - 1);
         }
-        Ok(Some(bytes_read))
+        Ok(true)
     }
 
     /// Adds the keys of a batch to the map. `false`: the map is full.

@@ -46,7 +46,7 @@ impl LogDirectory {
         self.health.check()?;
         let mut files = self.checkpoint_files();
         let logs = self.all_logs().into_iter();
-        let offsets = logs.map(|log| (key_of(&log), log.high_watermark()));
+        let offsets = logs.map(|log| (TopicPartition::of(&log), log.high_watermark()));
         let now = OffsetCheckpoint {
             offsets: offsets.collect(),
         };
@@ -63,7 +63,7 @@ impl LogDirectory {
         let gone = self.gone.lock().clone();
         let mut checkpoints = Checkpoints::default();
         for log in self.all_logs() {
-            let key = key_of(&log);
+            let key = TopicPartition::of(&log);
             let offsets = log.offsets();
             checkpoints
                 .recovery_point
@@ -141,7 +141,7 @@ impl LogDirectory {
     /// else a start would miss records that nobody has lost.
     pub(in crate::log) fn lower_checkpoints(&self, log: &Log) -> Result<()> {
         let (mut files, offsets) = (self.checkpoint_files(), log.offsets());
-        let key = key_of(log);
+        let key = TopicPartition::of(log);
         for (file, offset) in [
             (names::RECOVERY_POINT_CHECKPOINT, offsets.recovery_point),
             (names::HIGH_WATERMARK_CHECKPOINT, offsets.high_watermark),
@@ -149,13 +149,6 @@ impl LogDirectory {
             files.lower(file, &key, offset)?;
         }
         Ok(())
-    }
-}
-
-fn key_of(log: &Log) -> TopicPartition {
-    TopicPartition {
-        topic: log.topic().to_owned(),
-        partition: log.partition(),
     }
 }
 

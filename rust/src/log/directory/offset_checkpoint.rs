@@ -20,6 +20,7 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::log::checkpoint_file;
+use crate::log::log::Log;
 use crate::log::storage::Storage;
 
 /// A partition of a topic. Ordered by topic, then number.
@@ -27,6 +28,15 @@ use crate::log::storage::Storage;
 pub struct TopicPartition {
     pub topic: String,
     pub partition: i32,
+}
+
+impl TopicPartition {
+    pub fn of(log: &Log) -> TopicPartition {
+        TopicPartition {
+            topic: log.topic().to_owned(),
+            partition: log.partition(),
+        }
+    }
 }
 
 impl fmt::Display for TopicPartition {

@@ -18,13 +18,11 @@
 
 use std::path::Path;
 
+use crate::batch::header::NO_LEADER_EPOCH;
 use crate::error::{Error, Result};
 use crate::log::checkpoint_file;
 use crate::log::names::LEADER_EPOCH_CHECKPOINT;
 use crate::log::storage::{OpenMode, Storage, write_all_at};
-
-/// "No epoch" in requests and answers.
-const NO_EPOCH: i32 = -1;
 
 /// One leadership: `start_offset` is the offset of its first record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,7 +220,7 @@ impl LeaderEpochs {
     /// Where `epoch` ended, for a log that ends at `log_end_offset`: see the picture above. `None`
     /// is Kafka's (-1, -1): nothing is known (no epoch asked for, or one newer than all known).
     pub fn end_offset_for(&self, epoch: i32, log_end_offset: i64) -> Option<EpochEndOffset> {
-        if epoch == NO_EPOCH {
+        if epoch == NO_LEADER_EPOCH {
             return None;
         }
         if self.latest_epoch() == Some(epoch) {
