@@ -26,6 +26,7 @@ __all__ = [
     "LoadedLog",
     "Log",
     "LogDirectory",
+    "LogForTests",
     "LogOffsets",
     "LogRead",
     "LogVerification",
@@ -845,89 +846,8 @@ class ArrowServer:
         """Takes no more clients, cuts answers off with a sentence, ends the threads. Returns
         whether all have ended in time."""
 
-# The log engine and record batches, for tests and tools.
+# The log engine and record batches.
 
-@final
-class LogDirectory:
-    """A log directory in use: the lock is held until `close`, `abandon` or the last reference."""
-
-    @staticmethod
-    def open(
-        path: str | PathLike[str],
-        *,
-        now_ms: int,
-        cluster_id: str | None = None,
-        node_id: int | None = None,
-        directory_id: str | None = None,
-        config: Mapping[str, str] | None = None,
-        topic_configs: Mapping[str, Mapping[str, str]] | None = None,
-        single_replica: bool = True,
-        recovery_threads: int = 1,
-        jitter_seed: int = 0,
-    ) -> LogDirectory:
-        """Takes the directory, formats it if it is empty, loads its logs.
-
-        An id that is given must be the directory's own; formatting needs all three. `config` and
-        `topic_configs` hold Kafka's names to Kafka's words, the latter over the former. With
-        `single_replica=False` the high watermarks are those of the checkpoint. Raises
-        `LogDirRefusedError`, `LogDirLockedError`, `CorruptFileError`, each before a change.
-        """
-    @property
-    def path(self) -> str: ...
-    @property
-    def directory_id(self) -> str | None: ...
-    @property
-    def was_clean(self) -> bool:
-        """True if the last process that used the directory stopped cleanly."""
-    @property
-    def previous_broker_epoch(self) -> int | None:
-        """The epoch that a clean stop left behind (KIP-966)."""
-    @property
-    def loaded(self) -> list[LoadedLog]:
-        """Repairs and reads to load each log, by topic and partition."""
-    def create_log(
-        self,
-        topic: str,
-        partition: int,
-        topic_id: str,
-        *,
-        now_ms: int,
-        config: Mapping[str, str] | None = None,
-    ) -> Log:
-        """Makes an empty log; after it returns, the partition survives a power cut. `config` goes
-        over that of the directory. Raises `InvalidArgumentError` if it is there already."""
-    def log(self, topic: str, partition: int) -> Log | None: ...
-    def logs(self) -> list[Log]: ...
-    def write_checkpoints(self) -> None:
-        """Moves recovery points up to the active segments and writes the checkpoint files."""
-    def clean_dirtiest(self, *, now_ms: int) -> int | None:
-        """Compacts the dirtiest log that is due; returns the offset up to which it is clean then,
-        None if none is due."""
-    def close(self, broker_epoch: int = ...) -> None:
-        """The clean stop, with the epoch of the broker's registration (-1: none). Logs of the
-        directory stay readable and must not be appended to."""
-    def abandon(self) -> None:
-        """Lets go of the lock and nothing else, as a kill does: the next start recovers."""
-
-@final
-class LoadedLog:
-    """The loading of one log: repairs, and how much was read or cut off."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def notes(self) -> list[str]:
-        """One sentence for each thing that was not as a clean stop leaves it."""
-    @property
-    def recovered_segments(self) -> int: ...
-    @property
-    def recovered_bytes(self) -> int: ...
-    @property
-    def truncated_bytes(self) -> int: ...
-
-@final
 class Log:
     """The log of one partition. Times are milliseconds since 1970."""
 
@@ -935,8 +855,6 @@ class Log:
     def topic(self) -> str: ...
     @property
     def partition(self) -> int: ...
-    @property
-    def topic_id(self) -> str | None: ...
     @property
     def directory(self) -> str: ...
     @property
@@ -974,8 +892,6 @@ class Log:
         """After it returns, everything appended before survives a power cut."""
     def close(self) -> None:
         """Puts everything on disk as a clean stop leaves it; appends are refused from here on."""
-    def start_leader_epoch(self, epoch: int) -> None:
-        """A new leader's epoch starts at the log end."""
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
         """Cuts everything from `offset` on; False if nothing was there."""
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
@@ -986,25 +902,11 @@ class Log:
         """Removes what retention or the log start offset let go; returns how many segments."""
     def delete_due_files(self, *, now_ms: int) -> int:
         """Unlinks `.deleted` files after `file.delete.delay.ms`; returns how many segments."""
-    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
-        """Timestamp, offset and leader epoch of the first record at or after `timestamp`."""
-    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
-        """Timestamp, offset and leader epoch of the record with the largest one (KIP-734)."""
-    def aborted_transactions(
-        self, fetch_offset: int, upper_bound_offset: int
-    ) -> list[AbortedTransaction]:
-        """The aborted transactions that a reader of the range must know, by first offset."""
-    def leader_epochs(self) -> list[tuple[int, int]]:
-        """Epoch and start offset, ascending; the leader's own too, where no record is of it yet."""
     def end_of_epoch(self, epoch: int) -> tuple[int, int] | None:
         """The largest epoch at or below `epoch`, and the offset behind its last record
         (`LeaderEpochFileCache.endOffsetFor`); None where Kafka answers -1."""
-    def producers(self) -> list[ProducerEntry]:
-        """The state of each producer, by producer id."""
     def segments(self) -> list[SegmentInfo]:
         """Oldest first."""
-    def position_of(self, offset: int) -> tuple[int, int]:
-        """Base offset of the segment and byte in it where the batch of `offset` begins."""
 
 @final
 class LogOffsets:
@@ -1020,8 +922,6 @@ class LogOffsets:
     def high_watermark(self) -> int: ...
     @property
     def last_stable_offset(self) -> int: ...
-    @property
-    def recovery_point(self) -> int: ...
 
 @final
 class AppendInfo:
@@ -1041,19 +941,6 @@ class AppendInfo:
         """The batch was in the log already; the offsets are those of the first time."""
 
 @final
-class AbortedTransaction:
-    """An entry of a `.txnindex`; `last_offset` is that of the marker."""
-
-    @property
-    def producer_id(self) -> int: ...
-    @property
-    def first_offset(self) -> int: ...
-    @property
-    def last_offset(self) -> int: ...
-    @property
-    def last_stable_offset(self) -> int: ...
-
-@final
 class ProducerEntry:
     """A log's state of one producer; -1 stands for none, as in Kafka."""
 
@@ -1071,9 +958,6 @@ class ProducerEntry:
     def last_sequence(self) -> int: ...
     @property
     def last_offset(self) -> int: ...
-    @property
-    def batches_count(self) -> int:
-        """Batches that the idempotence window remembers, at most five."""
 
 @final
 class SegmentInfo:
@@ -1085,8 +969,6 @@ class SegmentInfo:
     def next_offset(self) -> int: ...
     @property
     def size_bytes(self) -> int: ...
-    @property
-    def largest_timestamp(self) -> int: ...
 
 @final
 class BatchBuilder:
@@ -1340,3 +1222,119 @@ class ArrowEncoder:
 
     def finish(self) -> list[tuple[str, int, bytes, int]]:
         """The batches that were still open."""
+
+# The log engine for tests and benchmarks alone: no product code names these
+# (`rust/src/py/engine_for_tests.rs`).
+
+@final
+class LogDirectory:
+    """A log directory in use: the lock is held until `close`, `abandon` or the last reference."""
+
+    @staticmethod
+    def open(
+        path: str | PathLike[str],
+        *,
+        now_ms: int,
+        cluster_id: str | None = None,
+        node_id: int | None = None,
+        directory_id: str | None = None,
+        config: Mapping[str, str] | None = None,
+        topic_configs: Mapping[str, Mapping[str, str]] | None = None,
+        recovery_threads: int = 1,
+    ) -> LogDirectory:
+        """Takes the directory, formats it if it is empty, loads its logs.
+
+        An id that is given must be the directory's own; formatting needs all three. `config` and
+        `topic_configs` hold Kafka's names to Kafka's words, the latter over the former. Raises
+        `LogDirRefusedError`, `LogDirLockedError`, `CorruptFileError`, each before a change.
+        """
+    @property
+    def path(self) -> str: ...
+    @property
+    def directory_id(self) -> str | None: ...
+    @property
+    def was_clean(self) -> bool:
+        """True if the last process that used the directory stopped cleanly."""
+    @property
+    def previous_broker_epoch(self) -> int | None:
+        """The epoch that a clean stop left behind (KIP-966)."""
+    @property
+    def loaded(self) -> list[LoadedLog]:
+        """Repairs and reads to load each log, by topic and partition."""
+    def create_log(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: str,
+        *,
+        now_ms: int,
+        config: Mapping[str, str] | None = None,
+    ) -> LogForTests:
+        """Makes an empty log; after it returns, the partition survives a power cut. `config` goes
+        over that of the directory. Raises `InvalidArgumentError` if it is there already."""
+    def log(self, topic: str, partition: int) -> LogForTests | None: ...
+    def logs(self) -> list[LogForTests]: ...
+    def write_checkpoints(self) -> None:
+        """Moves recovery points up to the active segments and writes the checkpoint files."""
+    def clean_dirtiest(self, *, now_ms: int) -> int | None:
+        """Compacts the dirtiest log that is due; returns the offset up to which it is clean then,
+        None if none is due."""
+    def close(self, broker_epoch: int = ...) -> None:
+        """The clean stop, with the epoch of the broker's registration (-1: none). Logs of the
+        directory stay readable and must not be appended to."""
+    def abandon(self) -> None:
+        """Lets go of the lock and nothing else, as a kill does: the next start recovers."""
+
+@final
+class LoadedLog:
+    """The loading of one log: repairs, and how much was read or cut off."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def notes(self) -> list[str]:
+        """One sentence for each thing that was not as a clean stop leaves it."""
+    @property
+    def recovered_segments(self) -> int: ...
+    @property
+    def recovered_bytes(self) -> int: ...
+    @property
+    def truncated_bytes(self) -> int: ...
+
+@final
+class LogForTests(Log):
+    """A log of a `LogDirectory`."""
+
+    @property
+    def topic_id(self) -> str | None: ...
+    def start_leader_epoch(self, epoch: int) -> None:
+        """A new leader's epoch starts at the log end."""
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
+        """Timestamp, offset and leader epoch of the first record at or after `timestamp`."""
+    def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
+        """Timestamp, offset and leader epoch of the record with the largest one (KIP-734)."""
+    def aborted_transactions(
+        self, fetch_offset: int, upper_bound_offset: int
+    ) -> list[AbortedTransaction]:
+        """The aborted transactions that a reader of the range must know, by first offset."""
+    def leader_epochs(self) -> list[tuple[int, int]]:
+        """Epoch and start offset, ascending; the leader's own too, where no record is of it yet."""
+    def producers(self) -> list[ProducerEntry]:
+        """The state of each producer, by producer id."""
+    def position_of(self, offset: int) -> tuple[int, int]:
+        """Base offset of the segment and byte in it where the batch of `offset` begins."""
+
+@final
+class AbortedTransaction:
+    """An entry of a `.txnindex`; `last_offset` is that of the marker."""
+
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def last_stable_offset(self) -> int: ...

@@ -1,239 +1,26 @@
-//! The log engine for Python: one class for a log directory, one for the log of a partition, and
-//! what they answer with. Thin: a method converts, goes through the door, converts back.
+//! The log of a partition for Python, and what it answers with. Thin: a method converts, goes through the door,
+//! converts back. What only tests ask of the engine is in `engine_for_tests.rs`.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::batch::AppendOrigin;
 use crate::error::{Error, Result};
-use crate::limits::OPEN_SEGMENTS_MAX;
 use crate::log::append::AppendRequest;
-use crate::log::compact::Cleaner;
 use crate::log::config::LogConfig;
-use crate::log::directory::meta_properties::MetaProperties;
-use crate::log::directory::{self, DirectoryOptions};
 use crate::log::log as engine;
-use crate::log::read::{FoundTimestamp, ReadIsolation};
-use crate::log::recover::LoadReport;
-use crate::log::segment::open_segments::OpenSegments;
+use crate::log::read::ReadIsolation;
+use crate::log::segment::Segment;
 use crate::log::state::producers::ProducerState;
-use crate::log::storage::DiskStorage;
-use crate::uuid::Uuid;
 
 use super::door::{enter, raise};
 
-/// Memory of a cleaner that is made for one round.
-const CLEANER_MEMORY_BYTES: usize = 8 << 20;
-const CLEANER_LOAD_FACTOR: f64 = 0.9;
-
 /// Texts of a topic's configuration by Kafka's keys.
 pub type Configs = HashMap<String, String>;
-
-/// The work that loading a log took; see `LoadReport`.
-#[pyclass(frozen, get_all, module = "kafkalite._native")]
-#[derive(Clone)]
-pub struct LoadedLog {
-    topic: String,
-    partition: i32,
-    notes: Vec<String>,
-    recovered_segments: usize,
-    recovered_bytes: u64,
-    truncated_bytes: u64,
-}
-
-#[pyclass(frozen, module = "kafkalite._native")]
-pub struct LogDirectory {
-    /// `None` once it is closed or abandoned.
-    inner: Mutex<Option<directory::LogDirectory>>,
-    path: PathBuf,
-    config: LogConfig,
-    identity: MetaProperties,
-    was_clean: bool,
-    previous_broker_epoch: Option<i64>,
-    loaded: Vec<LoadedLog>,
-}
-
-#[pymethods]
-impl LogDirectory {
-    #[staticmethod]
-    #[pyo3(signature = (
-        path, *, now_ms, cluster_id=None, node_id=None, directory_id=None, config=None,
-        topic_configs=None, single_replica=true, recovery_threads=1, jitter_seed=0,
-    ))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
-    fn open(
-        py: Python<'_>,
-        path: PathBuf,
-        now_ms: i64,
-        cluster_id: Option<String>,
-        node_id: Option<i32>,
-        directory_id: Option<&str>,
-        config: Option<Configs>,
-        topic_configs: Option<HashMap<String, Configs>>,
-        single_replica: bool,
-        recovery_threads: usize,
-        jitter_seed: u64,
-    ) -> PyResult<LogDirectory> {
-        let directory_id = directory_id.map(|text| parse_id(py, text)).transpose()?;
-        let identity = MetaProperties {
-            version: 1,
-            cluster_id,
-            node_id,
-            directory_id,
-        };
-        enter(py, || {
-            let config = log_config(&LogConfig::default(), &config.unwrap_or_default())?;
-            let mut configs = HashMap::new();
-            for (topic, properties) in topic_configs.unwrap_or_default() {
-                configs.insert(topic, log_config(&config, &properties)?);
-            }
-            let open_segments = OpenSegments::new(Arc::new(DiskStorage), OPEN_SEGMENTS_MAX);
-            let loaded = Mutex::new(Vec::new());
-            let options = DirectoryOptions {
-                identity,
-                config_of: &|topic| configs.get(topic).unwrap_or(&config).clone(),
-                is_ours: &|_, _, _| true,
-                on_loaded: &|log, report, _| loaded.lock().push(LoadedLog::of(log, report)),
-                recovery_threads,
-                flush_threads: 1,
-                is_single_replica: &|_, _| single_replica,
-                now_ms,
-                jitter_seed,
-                stop: Arc::default(),
-            };
-            let inner = directory::LogDirectory::open(&open_segments, &path, &options)?;
-            let mut loaded = loaded.into_inner();
-            loaded.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
-            Ok(LogDirectory {
-                path,
-                config,
-                identity: inner.identity().clone(),
-                was_clean: inner.was_clean(),
-                previous_broker_epoch: inner.previous_broker_epoch(),
-                loaded,
-                inner: Mutex::new(Some(inner)),
-            })
-        })
-    }
-
-    #[getter]
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    #[getter]
-    fn directory_id(&self) -> Option<String> {
-        self.identity.directory_id.map(|id| id.to_string())
-    }
-
-    #[getter]
-    fn was_clean(&self) -> bool {
-        self.was_clean
-    }
-
-    #[getter]
-    fn previous_broker_epoch(&self) -> Option<i64> {
-        self.previous_broker_epoch
-    }
-
-    #[getter]
-    fn loaded(&self) -> Vec<LoadedLog> {
-        self.loaded.clone()
-    }
-
-    #[pyo3(signature = (topic, partition, topic_id, *, now_ms, config=None))]
-    fn create_log(
-        &self,
-        py: Python<'_>,
-        topic: &str,
-        partition: i32,
-        topic_id: &str,
-        now_ms: i64,
-        config: Option<Configs>,
-    ) -> PyResult<Log> {
-        let topic_id = parse_id(py, topic_id)?;
-        enter(py, || {
-            let config = log_config(&self.config, &config.unwrap_or_default())?;
-            self.with(|inner| {
-                let inner = inner.create_log(topic, partition, topic_id, config, now_ms)?;
-                Ok(Log { inner })
-            })
-        })
-    }
-
-    fn log(&self, py: Python<'_>, topic: &str, partition: i32) -> PyResult<Option<Log>> {
-        let found = enter(py, || self.with(|inner| Ok(inner.log(topic, partition))))?;
-        Ok(found.map(|inner| Log { inner }))
-    }
-
-    fn logs(&self, py: Python<'_>) -> PyResult<Vec<Log>> {
-        let mut logs = enter(py, || self.with(|inner| Ok(inner.logs())))?;
-        logs.sort_by(|a, b| (a.topic(), a.partition()).cmp(&(b.topic(), b.partition())));
-        Ok(logs.into_iter().map(|inner| Log { inner }).collect())
-    }
-
-    fn write_checkpoints(&self, py: Python<'_>) -> PyResult<()> {
-        enter(py, || self.with(|inner| inner.write_checkpoints()))
-    }
-
-    #[pyo3(signature = (*, now_ms))]
-    fn clean_dirtiest(&self, py: Python<'_>, now_ms: i64) -> PyResult<Option<i64>> {
-        enter(py, || {
-            let mut cleaner = Cleaner::new(CLEANER_MEMORY_BYTES, CLEANER_LOAD_FACTOR);
-            let stop = AtomicBool::new(false);
-            self.with(|inner| {
-                let report = cleaner.clean_dirtiest(inner, now_ms, &stop)?;
-                Ok(report.map(|report| report.end_offset))
-            })
-        })
-    }
-
-    #[pyo3(signature = (broker_epoch=-1))]
-    fn close(&self, py: Python<'_>, broker_epoch: i64) -> PyResult<()> {
-        enter(py, || match self.inner.lock().take() {
-            Some(inner) => inner.close(broker_epoch),
-            None => Ok(()),
-        })
-    }
-
-    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
-        enter(py, || {
-            drop(self.inner.lock().take());
-            Ok(())
-        })
-    }
-}
-
-impl LogDirectory {
-    fn with<T>(&self, work: impl FnOnce(&directory::LogDirectory) -> Result<T>) -> Result<T> {
-        match &*self.inner.lock() {
-            Some(inner) => work(inner),
-            None => Err(Error::InvalidArgument(format!(
-                "the log directory {} is closed",
-                self.path.display()
-            ))),
-        }
-    }
-}
-
-impl LoadedLog {
-    fn of(log: &engine::Log, report: &LoadReport) -> LoadedLog {
-        LoadedLog {
-            topic: log.topic().to_owned(),
-            partition: log.partition(),
-            notes: report.notes.clone(),
-            recovered_segments: report.recovered_segments,
-            recovered_bytes: report.recovered_bytes,
-            truncated_bytes: report.truncated_bytes,
-        }
-    }
-}
 
 #[pyclass(frozen, get_all, eq, module = "kafkalite._native")]
 #[derive(PartialEq)]
@@ -253,16 +40,6 @@ pub struct LogOffsets {
     flushed_offset: i64,
     high_watermark: i64,
     last_stable_offset: i64,
-    recovery_point: i64,
-}
-
-#[pyclass(frozen, get_all, eq, module = "kafkalite._native")]
-#[derive(PartialEq)]
-pub struct AbortedTransaction {
-    producer_id: i64,
-    first_offset: i64,
-    last_offset: i64,
-    last_stable_offset: i64,
 }
 
 #[pyclass(frozen, get_all, eq, module = "kafkalite._native")]
@@ -275,7 +52,6 @@ pub struct ProducerEntry {
     current_transaction_first_offset: Option<i64>,
     last_sequence: i32,
     last_offset: i64,
-    batches_count: usize,
 }
 
 impl ProducerEntry {
@@ -291,7 +67,6 @@ impl ProducerEntry {
                 current_transaction_first_offset: entry.current_transaction_first_offset,
                 last_sequence: entry.last_sequence(),
                 last_offset: entry.last_batch().map_or(-1, |batch| batch.last_offset),
-                batches_count: entry.batches().len(),
             })
             .collect();
         producers.sort_by_key(|one| one.producer_id);
@@ -305,10 +80,9 @@ pub struct SegmentInfo {
     base_offset: i64,
     next_offset: i64,
     size_bytes: u64,
-    largest_timestamp: i64,
 }
 
-#[pyclass(frozen, module = "kafkalite._native")]
+#[pyclass(frozen, subclass, module = "kafkalite._native")]
 pub struct Log {
     inner: Arc<engine::Log>,
 }
@@ -333,11 +107,6 @@ impl Log {
     #[getter]
     fn partition(&self) -> i32 {
         self.inner.partition()
-    }
-
-    #[getter]
-    fn topic_id(&self) -> Option<String> {
-        self.inner.topic_id().map(|id| id.to_string())
     }
 
     #[getter]
@@ -376,7 +145,6 @@ impl Log {
             flushed_offset: offsets.flushed_offset,
             high_watermark: offsets.high_watermark,
             last_stable_offset: offsets.last_stable_offset,
-            recovery_point: offsets.recovery_point,
         }
     }
 
@@ -438,10 +206,6 @@ impl Log {
         enter(py, || self.inner.close())
     }
 
-    fn start_leader_epoch(&self, py: Python<'_>, epoch: i32) -> PyResult<()> {
-        enter(py, || self.inner.start_leader_epoch(epoch))
-    }
-
     #[pyo3(signature = (offset, *, now_ms))]
     fn truncate_to(&self, py: Python<'_>, offset: i64, now_ms: i64) -> PyResult<bool> {
         enter(py, || self.inner.truncate_to(offset, now_ms))
@@ -473,93 +237,28 @@ impl Log {
         enter(py, || self.inner.delete_due_files(now_ms))
     }
 
-    fn offset_for_timestamp(
-        &self,
-        py: Python<'_>,
-        timestamp: i64,
-    ) -> PyResult<Option<(i64, i64, i32)>> {
-        let found = enter(py, || self.inner.offset_for_timestamp(timestamp))?;
-        Ok(found.map(tuple_of))
-    }
-
-    fn offset_of_max_timestamp(&self, py: Python<'_>) -> PyResult<Option<(i64, i64, i32)>> {
-        let found = enter(py, || self.inner.offset_of_max_timestamp())?;
-        Ok(found.map(tuple_of))
-    }
-
-    fn aborted_transactions(
-        &self,
-        py: Python<'_>,
-        fetch_offset: i64,
-        upper_bound_offset: i64,
-    ) -> PyResult<Vec<AbortedTransaction>> {
-        let found = enter(py, || {
-            self.inner
-                .aborted_transactions(fetch_offset, upper_bound_offset)
-        })?;
-        let convert = |one: crate::log::state::producers::AbortedTransaction| AbortedTransaction {
-            producer_id: one.producer_id,
-            first_offset: one.first_offset,
-            last_offset: one.last_offset,
-            last_stable_offset: one.last_stable_offset,
-        };
-        Ok(found.into_iter().map(convert).collect())
-    }
-
-    fn leader_epochs(&self) -> Vec<(i32, i64)> {
-        let epochs = self.inner.leader_epochs();
-        let entries = epochs.entries().iter();
-        entries.map(|one| (one.epoch, one.start_offset)).collect()
-    }
-
     fn end_of_epoch(&self, epoch: i32) -> Option<(i32, i64)> {
         let end = self.inner.end_of_epoch(epoch);
         end.map(|end| (end.leader_epoch, end.end_offset))
     }
 
-    fn producers(&self, py: Python<'_>) -> PyResult<Vec<ProducerEntry>> {
-        let state = enter(py, || Ok(self.inner.producers()))?;
-        Ok(ProducerEntry::all_of(&state))
-    }
-
     fn segments(&self, py: Python<'_>) -> PyResult<Vec<SegmentInfo>> {
         enter(py, || {
             let segments = self.inner.segments();
-            let convert = |segment: &Arc<crate::log::segment::Segment>| {
-                Ok(SegmentInfo {
-                    base_offset: segment.base_offset(),
-                    next_offset: segment.end().next_offset,
-                    size_bytes: segment.size_bytes(),
-                    largest_timestamp: segment.largest_timestamp()?.timestamp,
-                })
+            let convert = |segment: &Arc<Segment>| SegmentInfo {
+                base_offset: segment.base_offset(),
+                next_offset: segment.end().next_offset,
+                size_bytes: segment.size_bytes(),
             };
-            segments.iter().map(convert).collect()
+            Ok(segments.iter().map(convert).collect())
         })
     }
-
-    /// For tests of the index: the byte at which the batch that holds `offset` begins.
-    fn position_of(&self, py: Python<'_>, offset: i64) -> PyResult<(i64, u64)> {
-        enter(py, || {
-            let isolation = ReadIsolation::LogEnd;
-            let range = self.inner.read(offset, 1, true, isolation)?;
-            Ok((range.segment_base_offset, range.position_byte))
-        })
-    }
-}
-
-fn tuple_of(found: FoundTimestamp) -> (i64, i64, i32) {
-    (found.timestamp, found.offset, found.leader_epoch)
 }
 
 /// `base` with `configs` on top.
 pub fn log_config(base: &LogConfig, configs: &Configs) -> Result<LogConfig> {
     let pairs = configs.iter();
     base.with_properties(pairs.map(|(key, value)| (key.as_str(), value.as_str())))
-}
-
-fn parse_id(py: Python<'_>, text: &str) -> PyResult<Uuid> {
-    let wrong = || Error::InvalidArgument(format!("{text:?} is no id of Kafka's"));
-    Uuid::parse(text).ok_or_else(|| raise(py, &wrong()))
 }
 
 fn parse_origin(name: &str) -> Result<AppendOrigin> {

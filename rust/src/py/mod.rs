@@ -10,6 +10,7 @@ pub mod client;
 pub mod codec;
 pub mod door;
 pub mod engine;
+pub mod engine_for_tests;
 pub mod java;
 pub mod log;
 pub mod message_budget;
