@@ -77,16 +77,15 @@ fn large_answer(data: &[u8], image: &Arc<Image>) -> Result<Option<Vec<u8>>> {
     let ask = ask(image, &identity, header.client_id);
     let mut chunks = match header.api_key {
         0 => {
-            let at = (&kept, image);
-            let mut produce = k00_produce::read_large(&header, &mut reader, &ask, at)?;
+            let mut produce = k00_produce::read_large(&header, &mut reader, &ask, &kept, image)?;
             if produce.acks == 0 {
                 return Ok(None);
             }
             produce.large_answer(0, image, 0)
         }
         2 => {
-            let at = (&kept, image);
-            let mut request = k02_list_offsets::read_large(&header, &mut reader, &ask, at)?;
+            let mut request =
+                k02_list_offsets::read_large(&header, &mut reader, &ask, &kept, image)?;
             let mut list = kept.reader_at(0);
             RequestHeader::read(&mut list, |key| Some(known(key)?.first_flexible))?;
             list.take(if header.api_version >= 2 { 5 } else { 4 })?;

@@ -7,6 +7,7 @@ use kafkalite::batch::header::patch_offset_and_epoch;
 use kafkalite::clock::Now;
 use kafkalite::error::Result;
 use kafkalite::log::config::{LogConfig, ThrottledReplicas};
+use kafkalite::replica::follower::replicate::FetchedFrom;
 use kafkalite::replica::follower::{Assignment, FollowerSession, FollowerSettings, Request};
 use kafkalite::replica::{Partition, Role};
 use kafkalite::uuid::Uuid;
@@ -165,6 +166,15 @@ fn listed_with(index: i32, offset: i64, error_code: i16) -> Vec<u8> {
         writer.no_tags(true);
     }
     writer.bytes
+}
+
+/// A Fetch from `fetch_offset` of a leader whose log begins at 0.
+pub fn fetched_from(leader_epoch: i32, fetch_offset: i64) -> FetchedFrom {
+    FetchedFrom {
+        leader_epoch,
+        leader_start: 0,
+        fetch_offset,
+    }
 }
 
 /// A batch of `count` records as a leader of `epoch` has it at `offset`.
@@ -684,7 +694,7 @@ fn nothing_is_taken_for_a_role_that_is_over() {
     assert_eq!(one.next(), None);
     assert!(before.truncate_as_follower(0, NOW_MS).is_err());
     assert!(before.start_anew(9, NOW_MS).is_err());
-    let late = before.append_as_follower(&mut led(6, 1, 4), (4, 0), 6, NOW_MS);
+    let late = before.append_as_follower(&mut led(6, 1, 4), fetched_from(4, 6), NOW_MS);
     assert!(late.is_err());
     assert_eq!(one.offsets(0).1, 6);
 }

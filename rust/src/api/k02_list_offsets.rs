@@ -124,7 +124,8 @@ pub fn read_large(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,
     ask: &Ask<'_>,
-    (kept, image): (&Kept, &Arc<Image>),
+    kept: &Kept,
+    image: &Arc<Image>,
 ) -> Result<ListOffsets> {
     let (version, flexible) = (header.api_version, header.flexible);
     let grammar = Grammar {
@@ -143,7 +144,7 @@ pub fn read_large(
             answers_empty_topics: false,
         };
         let rule = Unknown { version, flexible };
-        let rest = marks.rest(grammar, &list, (kept, image), customs, rule)?;
+        let rest = marks.rest(grammar, &list, kept, image, customs, rule)?;
         request.rest_bytes = rest.later.memory_bytes();
         request.rest = Some(rest);
     }

@@ -103,7 +103,8 @@ pub fn write_node_endpoints(
     flexible: bool,
     tag: u32,
     nodes: &[i32],
-    (image, listener): (&Image, usize),
+    image: &Image,
+    listener: usize,
 ) {
     let mut nodes = nodes.to_vec();
     nodes.sort_unstable();

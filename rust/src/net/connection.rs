@@ -91,7 +91,7 @@ impl Connection {
         body.string("kafkalite", true);
         body.string(env!("CARGO_PKG_VERSION"), true);
         body.no_tags(true);
-        self.send((API_VERSIONS, API_VERSIONS_VERSION), &body.bytes, due)?;
+        self.send(API_VERSIONS, API_VERSIONS_VERSION, &body.bytes, due)?;
         let mut answer = Vec::new();
         let patience = Patience::until(due);
         let size = self.receive(&patience, &mut answer, OUTBOUND_ANSWER_BYTES_MAX)?;
@@ -107,7 +107,8 @@ impl Connection {
     /// connection is of no use.
     pub fn exchange(
         &mut self,
-        (api_key, api_version): (i16, i16),
+        api_key: i16,
+        api_version: i16,
         body: &[u8],
         patience: &Patience<'_>,
         answer: &mut Vec<u8>,
@@ -117,7 +118,7 @@ impl Connection {
             let sentence = format!("it does not know key {api_key} in version {api_version}");
             return Err(IoError::new(ErrorKind::Unsupported, sentence));
         }
-        self.send((api_key, api_version), body, patience.due)?;
+        self.send(api_key, api_version, body, patience.due)?;
         let size = self.receive(patience, answer, bytes_max)?;
         let mut reader = Reader::new(&answer[..size]);
         // The header of an answer to ApiVersions has no tags in any version (KIP-511).
@@ -127,12 +128,7 @@ impl Connection {
         Ok(reader.position()..size)
     }
 
-    fn send(
-        &mut self,
-        (api_key, api_version): (i16, i16),
-        body: &[u8],
-        due: Instant,
-    ) -> IoResult<()> {
+    fn send(&mut self, api_key: i16, api_version: i16, body: &[u8], due: Instant) -> IoResult<()> {
         self.correlation_id = self.correlation_id.wrapping_add(1);
         let mut writer = Writer::with_capacity(64 + body.len());
         writer.i32(0);

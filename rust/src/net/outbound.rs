@@ -141,7 +141,7 @@ fn serve(calls: &Receiver<Call>, client_id: &str, shared: &Shared) {
             let mut answer = Vec::new();
             let (patience, most) = (Patience::until(due), OUTBOUND_ANSWER_BYTES_MAX);
             let behind_header =
-                made.exchange((key, version), &call.body, &patience, &mut answer, most)?;
+                made.exchange(key, version, &call.body, &patience, &mut answer, most)?;
             connection = Some(made);
             Ok(answer[behind_header].to_vec())
         });

@@ -13,7 +13,7 @@ use kafkalite::replica::{HostedPartition, Partition, Role};
 use kafkalite::uuid::Uuid;
 
 use super::{ONE, RECORDS, TOPIC_ID, TWO, World, bytes_of, claim, config, load, plan};
-use crate::follower::led;
+use crate::follower::{fetched_from, led};
 use crate::log::{append, batch};
 use crate::log_directory::NOW_MS;
 use crate::memory_storage::MemoryStorage;
@@ -211,7 +211,7 @@ fn a_move_goes_on_under_another_leader_and_loses_what_the_log_loses() {
     replica.truncate_as_follower(RECORDS - 13, NOW_MS).unwrap();
     let end = world.log.offsets().log_end_offset;
     replica
-        .append_as_follower(&mut led(end, 15, 1), (1, 0), end, NOW_MS)
+        .append_as_follower(&mut led(end, 15, 1), fetched_from(1, end), NOW_MS)
         .unwrap();
     let bytes = bytes_of(&world.log);
     world.publish(2, 1, world.ids[1]);
@@ -219,7 +219,7 @@ fn a_move_goes_on_under_another_leader_and_loses_what_the_log_loses() {
     assert!(bytes_of(&world.log) == bytes);
     assert!(replica.is_following());
     replica
-        .append_as_follower(&mut led(end + 15, 5, 1), (1, 0), end + 15, NOW_MS)
+        .append_as_follower(&mut led(end + 15, 5, 1), fetched_from(1, end + 15), NOW_MS)
         .unwrap();
     // It leads again, from its new directory.
     world.publish(1, 2, world.ids[1]);

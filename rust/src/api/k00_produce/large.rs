@@ -40,7 +40,8 @@ pub fn read_large(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,
     ask: &Ask<'_>,
-    (kept, image): (&Kept, &Arc<Image>),
+    kept: &Kept,
+    image: &Arc<Image>,
 ) -> Result<Produce> {
     let list = list(header, reader)?;
     let mut marks = Marks::new(kept.bytes().len());
@@ -60,7 +61,7 @@ pub fn read_large(
             of_all: produce.refusal,
             image: image.clone(),
         };
-        let rest = marks.rest(grammar(header), &list, (kept, image), customs, rule)?;
+        let rest = marks.rest(grammar(header), &list, kept, image, customs, rule)?;
         produce.rest_bytes = rest.later.memory_bytes();
         produce.rest = Some(Box::new(rest));
     }
@@ -95,7 +96,7 @@ impl Rule for Refused {
                 None => self.judge.outcome(topic, !is_denied, index, records),
             },
         };
-        write_partition(writer, (version, acks), topic, &refused, &self.image);
+        write_partition(writer, version, acks, topic, &refused, &self.image);
         Ok(())
     }
 }

@@ -218,7 +218,7 @@ impl Produce {
     /// watermark still, it says that the disk failed or that the time is over.
     pub fn answer(&self, bytes: &mut Vec<u8>, throttle_ms: u32, image: &Image, listener: usize) {
         let (mut writer, leaders) = self.begin_answer(std::mem::take(bytes), image);
-        self.end_answer(&mut writer, throttle_ms, &leaders, (image, listener));
+        self.end_answer(&mut writer, throttle_ms, &leaders, image, listener);
         *bytes = writer.bytes;
     }
 
@@ -232,7 +232,7 @@ impl Produce {
         let mut chunks = Vec::new();
         let (mut writer, leaders) = self.begin_answer(Vec::new(), image);
         put_rest(&mut writer, self.rest.take().map(|rest| *rest), &mut chunks);
-        self.end_answer(&mut writer, throttle_ms, &leaders, (image, listener));
+        self.end_answer(&mut writer, throttle_ms, &leaders, image, listener);
         chunks.push(Chunk::Bytes(writer.bytes));
         chunks
     }
@@ -266,10 +266,10 @@ impl Produce {
             topic.write(&mut writer, version >= TOPIC_IDS_SINCE, flexible);
             writer.array_length(*count, flexible);
             for partition in partitions.by_ref().take(*count) {
-                let written = (version, self.acks);
                 leaders.extend(write_partition(
                     &mut writer,
-                    written,
+                    version,
+                    self.acks,
                     topic,
                     partition,
                     image,
@@ -286,17 +286,26 @@ impl Produce {
         writer: &mut Writer,
         throttle_ms: u32,
         leaders: &[i32],
-        at: (&Image, usize),
+        image: &Image,
+        listener: usize,
     ) {
         writer.i32(i32::try_from(throttle_ms).unwrap_or(i32::MAX));
-        write_node_endpoints(writer, self.flexible, NODE_ENDPOINTS_TAG, leaders, at);
+        write_node_endpoints(
+            writer,
+            self.flexible,
+            NODE_ENDPOINTS_TAG,
+            leaders,
+            image,
+            listener,
+        );
     }
 }
 
 /// Returns the leader, where the client came to the wrong node (KIP-951).
 fn write_partition(
     writer: &mut Writer,
-    (version, acks): (i16, i16),
+    version: i16,
+    acks: i16,
     topic: &TopicRef,
     partition: &ProducePartition,
     image: &Image,

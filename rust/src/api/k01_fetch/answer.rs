@@ -103,8 +103,14 @@ impl Fetch {
         let of_rest = rest.as_ref().map_or(0, |rest| rest.topics);
         self.write_topics(&mut writer, answered, of_rest, (image, now_ms), &mut chunks);
         put_rest(&mut writer, rest, &mut chunks);
-        let at = (image, self.listener);
-        write_node_endpoints(&mut writer, self.flexible, NODE_ENDPOINTS_TAG, &leaders, at);
+        write_node_endpoints(
+            &mut writer,
+            self.flexible,
+            NODE_ENDPOINTS_TAG,
+            &leaders,
+            image,
+            self.listener,
+        );
         chunks.push(Chunk::Bytes(writer.bytes));
         chunks
     }

@@ -20,7 +20,8 @@ pub fn read_large(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,
     ask: &Ask<'_>,
-    (kept, image): (&Kept, &Arc<Image>),
+    kept: &Kept,
+    image: &Arc<Image>,
     sessions: &FetchSessions,
     (bytes_max, now_ms): (u64, u64),
 ) -> Result<Fetch> {
@@ -53,7 +54,7 @@ pub fn read_large(
             };
             let list = request::list(header, &start)?;
             let grammar = request::grammar(header);
-            Some(marks.rest(grammar, &list, (kept, image), customs, rule)?)
+            Some(marks.rest(grammar, &list, kept, image, customs, rule)?)
         }
     };
     let bounds = (bytes_max, body_bytes);

@@ -97,7 +97,8 @@ pub fn write_topic(
     writer: &mut Writer,
     header: &RequestHeader<'_>,
     topic: &Topic,
-    at: (&Image, usize),
+    image: &Image,
+    listener: usize,
     operations: i32,
 ) {
     let (version, flexible) = (header.api_version, header.flexible);
@@ -112,7 +113,15 @@ pub fn write_topic(
     writer.array_length(topic.partitions().len(), flexible);
     let partitions = topic.partitions().iter().zip(topic.hosted());
     for (index, (registration, hosted)) in (0_i32..).zip(partitions) {
-        write_partition(writer, header, index, registration, hosted.is_offline(), at);
+        write_partition(
+            writer,
+            header,
+            index,
+            registration,
+            hosted.is_offline(),
+            image,
+            listener,
+        );
     }
     if version >= 8 {
         writer.i32(operations);
@@ -130,7 +139,8 @@ fn write_partition(
     index: i32,
     registration: &PartitionRegistration,
     is_offline: bool,
-    (image, listener): (&Image, usize),
+    image: &Image,
+    listener: usize,
 ) {
     let (version, flexible) = (header.api_version, header.flexible);
     let failed = is_offline.then_some(image.node_id);

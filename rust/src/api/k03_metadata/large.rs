@@ -145,9 +145,9 @@ impl<'a> Large<'a> {
                 let asked = asked.counted(self.has_ids);
                 if let Ok(topic) = super::find(ask, &asked, creates) {
                     known.set(at);
-                    let at = (&**image, ask.caller.listener);
+                    let listener = ask.caller.listener;
                     let operations = self.flags.topic_operations(ask, &topic.name);
-                    answer::write_topic(&mut writer, &header, topic, at, operations);
+                    answer::write_topic(&mut writer, &header, topic, image, listener, operations);
                 }
             })?;
             first.bits.clear_all(&known);

@@ -79,10 +79,10 @@ pub fn answer(
         return Ok(writer.bytes);
     }
     let topics = request.topics.map(once);
-    let mut writer = begin_answer(header, image, ask.caller.listener);
+    let listener = ask.caller.listener;
+    let mut writer = begin_answer(header, image, listener);
     let flags = &request.flags;
     let creates = creates && flags.allows_creation;
-    let at = (image, ask.caller.listener);
     match &topics {
         None => {
             // Topics that the client may not see are left out.
@@ -91,7 +91,7 @@ pub fn answer(
             writer.array_length(image.topics().filter(may_see).count(), flexible);
             for topic in image.topics().filter(may_see) {
                 let operations = flags.topic_operations(ask, &topic.name);
-                write_topic(&mut writer, header, topic, at, operations);
+                write_topic(&mut writer, header, topic, image, listener, operations);
             }
         }
         Some(asked) => {
@@ -100,7 +100,7 @@ pub fn answer(
                 match find(ask, asked, creates) {
                     Ok(topic) => {
                         let operations = flags.topic_operations(ask, &topic.name);
-                        write_topic(&mut writer, header, topic, at, operations);
+                        write_topic(&mut writer, header, topic, image, listener, operations);
                     }
                     Err(error_code) => {
                         write_unknown(&mut writer, header, asked, error_code, (flags, ask));

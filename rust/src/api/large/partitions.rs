@@ -217,7 +217,8 @@ impl Marks {
         self,
         grammar: Grammar,
         reader: &Reader<'_>,
-        (kept, image): (&Kept, &Arc<Image>),
+        kept: &Kept,
+        image: &Arc<Image>,
         customs: Customs,
         rule: impl Rule + 'static,
     ) -> Result<Rest> {

@@ -171,7 +171,7 @@ impl Fetcher {
             gives_up: &|| inbox.is_waiting(),
         };
         let behind_header =
-            connection.exchange((key, version), body, &patience, &mut self.answer, bytes_max)?;
+            connection.exchange(key, version, body, &patience, &mut self.answer, bytes_max)?;
         let answer = &mut self.answer[behind_header];
         let touched = self.session.on_answer(answer, Now::read(), &mut tell);
         let touched =

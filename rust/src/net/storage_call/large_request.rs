@@ -91,10 +91,10 @@ impl LargeRequest {
                 listener: self.listener,
             },
         };
-        let at = (&kept, image);
         let content = match header.api_key {
             PRODUCE => {
-                let mut produce = k00_produce::read_large(&header, &mut reader, &ask, at)?;
+                let mut produce =
+                    k00_produce::read_large(&header, &mut reader, &ask, &kept, image)?;
                 let read = read(Content::Answer(Vec::new()));
                 let (buffer, base) = produce.take_records(kept);
                 let content = Content::Produce(produce, buffer, base);
@@ -103,12 +103,20 @@ impl LargeRequest {
             FETCH => {
                 let sessions = &context.fetch_sessions;
                 let bounds = (context.settings.fetch_bytes_max, self.now_ms);
-                let fetch =
-                    k01_fetch::read_large(&header, &mut reader, &ask, at, sessions, bounds)?;
+                let fetch = k01_fetch::read_large(
+                    &header,
+                    &mut reader,
+                    &ask,
+                    &kept,
+                    image,
+                    sessions,
+                    bounds,
+                )?;
                 Content::Fetch(Box::new(fetch))
             }
             LIST_OFFSETS => {
-                let request = k02_list_offsets::read_large(&header, &mut reader, &ask, at)?;
+                let request =
+                    k02_list_offsets::read_large(&header, &mut reader, &ask, &kept, image)?;
                 Content::ListOffsets(Box::new(request))
             }
             METADATA => {

@@ -19,7 +19,7 @@
 //! Kafka: `AbstractFetcherThread`, `ReplicaFetcherThread`, `FetchSessionHandler`.
 
 pub mod answer;
-pub(super) mod replicate;
+pub mod replicate;
 mod request;
 mod session;
 mod troubles;

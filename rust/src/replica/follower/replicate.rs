@@ -11,9 +11,17 @@ use crate::log::append::AppendRequest;
 use crate::log::compact::cleaner_checkpoint;
 use crate::replica::Partition;
 
+/// What a follower's Fetch was about: the leader epoch and the log start offset of the leader, and the offset from which
+/// it was asked.
+#[derive(Clone, Copy)]
+pub struct FetchedFrom {
+    pub leader_epoch: i32,
+    pub leader_start: i64,
+    pub fetch_offset: i64,
+}
+
 impl Partition {
-    /// Appends batches that the leader of `self.leader_epoch`, whose log begins at `leader_start`, has sent for a fetch
-    /// from `fetch_offset`. Returns the log end offset. Batches of a later epoch, and all behind them, are dropped: the log at the leader
+    /// Appends batches that the leader has sent for a Fetch. Returns the log end offset. Batches of a later epoch, and all behind them, are dropped: the log at the leader
     /// has changed since (KAFKA-18723). So is a last batch that is not whole. What a leader has taken fits here,
     /// whatever the size (KAFKA-9617), except that a batch does not exceed a segment.
     ///
@@ -23,10 +31,14 @@ impl Partition {
     pub fn append_as_follower(
         &self,
         records: &mut [u8],
-        (leader_epoch, leader_start): (i32, i64),
-        fetch_offset: i64,
+        fetched: FetchedFrom,
         now_ms: i64,
     ) -> Result<i64> {
+        let FetchedFrom {
+            leader_epoch,
+            leader_start,
+            fetch_offset,
+        } = fetched;
         let taken = bytes_up_to_epoch(records, leader_epoch)?;
         let records = &mut records[..taken];
         let is_empty = self.is_empty_beside(leader_start);

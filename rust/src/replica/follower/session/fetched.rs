@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::limits::{FOLLOWER_HASTY_ANSWERS_MAX, FOLLOWER_HASTY_SHARE};
 use crate::replica::Partition;
 use crate::replica::follower::answer::{FetchAnswer, FetchedPartition};
+use crate::replica::follower::replicate::FetchedFrom;
 use crate::replica::follower::request::Position;
 
 impl FollowerSession {
@@ -130,12 +131,12 @@ impl FollowerSession {
         }
         if partition.log.offsets().log_end_offset != position.fetch_offset {
             // The answer is to a question of before.
-            self.go_on(key);
+            self.fetch_again(key);
             return false;
         }
         let done = match fetched.diverging {
             // Before anything else of the answer, whose high watermark is that of another log (KAFKA-14704).
-            Some(end) => self.part(partition, end, now, tell),
+            Some((epoch, end_offset)) => self.part(partition, epoch, end_offset, now, tell),
             None => {
                 let leader_start = fetched.log_start_offset;
                 append(partition, position, leader_start, records, now.wall_ms)
@@ -150,7 +151,7 @@ impl FollowerSession {
                 return false;
             }
             Ok(Progress::Cut) => {
-                self.go_on(key);
+                self.fetch_again(key);
                 return true;
             }
             Ok(Progress::Grown) => self.order += 1,
@@ -210,9 +211,13 @@ fn append(
     if records.is_empty() {
         return Ok(Progress::None);
     }
-    let (told, fetch_offset) = ((position.leader_epoch, leader_start), position.fetch_offset);
-    let end = partition.append_as_follower(records, told, fetch_offset, now_ms)?;
-    Ok(match end.cmp(&fetch_offset) {
+    let fetched = FetchedFrom {
+        leader_epoch: position.leader_epoch,
+        leader_start,
+        fetch_offset: position.fetch_offset,
+    };
+    let end = partition.append_as_follower(records, fetched, now_ms)?;
+    Ok(match end.cmp(&position.fetch_offset) {
         Ordering::Greater => Progress::Grown,
         Ordering::Equal => Progress::None,
         Ordering::Less => Progress::Cut,

@@ -24,13 +24,11 @@ use super::Assignment;
 use super::answer::{FetchAnswer, read_list_offsets};
 use super::request::{self, FollowerSettings, Key, Position, Request};
 use super::troubles::Troubles;
+use crate::batch::header::NO_LEADER_EPOCH;
 use crate::clock::Now;
 use crate::error::{Error, Result};
 use crate::limits::FOLLOWER_SWEEP_MS;
 use crate::replica::Partition;
-
-/// No epoch, in requests.
-const NO_EPOCH: i32 = -1;
 
 /// Told what an operator should know, a sentence each, before it is done.
 pub type Tell<'a> = &'a mut dyn FnMut(String);
@@ -400,7 +398,7 @@ impl FollowerSession {
     }
 
     /// It is fetched again from where its log ends.
-    fn go_on(&mut self, key: Key) {
+    fn fetch_again(&mut self, key: Key) {
         self.searching.remove(&key);
         if let Some(followed) = self.followed.get_mut(&key) {
             followed.state = State::Fetching;
@@ -449,7 +447,7 @@ fn position_of(partition: &Partition) -> Position {
         leader_epoch: partition.leader_epoch,
         fetch_offset: offsets.log_end_offset,
         // Of the log, not of the answer before, which may have had no records (KAFKA-15510).
-        last_fetched_epoch: partition.log.latest_epoch().unwrap_or(NO_EPOCH),
+        last_fetched_epoch: partition.log.latest_epoch().unwrap_or(NO_LEADER_EPOCH),
         log_start_offset: offsets.log_start_offset,
     }
 }

@@ -92,7 +92,7 @@ impl FollowerSession {
                 }
                 continue;
             }
-            match self.meet(key, &partition, (timestamp, found.offset), now, tell) {
+            match self.meet(key, &partition, timestamp, found, now, tell) {
                 Ok(true) => touched.push(partition),
                 Ok(false) => {}
                 Err(error) => self.on_trouble(key, &error, now, tell),
@@ -108,10 +108,12 @@ impl FollowerSession {
         &mut self,
         key: Key,
         partition: &Partition,
-        (timestamp, leader_offset): (i64, i64),
+        timestamp: i64,
+        found: &ListedOffset,
         now: Now,
         tell: Tell<'_>,
     ) -> Result<bool> {
+        let leader_offset = found.offset;
         if leader_offset > OFFSET_MAX {
             let sentence = format!("offset {leader_offset} is said to be an end of its log");
             return Err(Error::InvalidArgument(sentence));
@@ -137,7 +139,7 @@ impl FollowerSession {
             self.delay(key, now);
             return Ok(false);
         }
-        self.go_on(key);
+        self.fetch_again(key);
         Ok(true)
     }
 }

@@ -50,6 +50,6 @@ impl FollowerSession {
             .map(|(key, _)| *key)
             .filter(|key| may_go(self, key))
             .collect();
-        free.into_iter().for_each(|key| self.go_on(key));
+        free.into_iter().for_each(|key| self.fetch_again(key));
     }
 }

@@ -8,12 +8,13 @@ use crate::replica::Partition;
 
 impl FollowerSession {
     /// Cuts the log where it parts from the leader's, whose largest epoch up to the one that was asked for ends
-    /// at `end` (`AbstractFetcherThread.getOffsetTruncationState`). An epoch that is not known here says nothing of the
+    /// at `end_offset` (`AbstractFetcherThread.getOffsetTruncationState`). An epoch that is not known here says nothing of the
     /// own ones before it: by its end a log could be cut within a batch.
     pub(super) fn part(
         &self,
         partition: &Partition,
-        (epoch, end_offset): (i32, i64),
+        epoch: i32,
+        end_offset: i64,
         now: Now,
         tell: Tell<'_>,
     ) -> Result<Progress> {
