@@ -153,8 +153,15 @@ fn requests_that_queue_behind_a_silent_server_are_given_up_together() {
         call(&outbound, "p", silent_port, number, b"");
     }
     let asked = Instant::now();
-    assert!(take(&outbound, 20).iter().all(|(_, answer)| answer.is_err()));
-    assert!(asked.elapsed() < Duration::from_secs(5), "one after the other");
+    assert!(
+        take(&outbound, 20)
+            .iter()
+            .all(|(_, answer)| answer.is_err())
+    );
+    assert!(
+        asked.elapsed() < Duration::from_secs(5),
+        "one after the other"
+    );
     call(&outbound, "p", port, 20, b"x");
     assert_eq!(take(&outbound, 1), [(20, Ok(b"x".to_vec()))]);
     drop(outbound);
