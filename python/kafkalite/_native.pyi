@@ -8,8 +8,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, final
 
+from typing_extensions import disjoint_base
+
 __all__ = [
     "ASSIGNMENTS_NUMBER",
+    "ISR_CHANGES_NUMBER",
+    "LEAVE_NUMBER",
+    "OUTBOUND_ANSWERS_NUMBER",
+    "STOP_NUMBER",
     "AbortedTransaction",
     "AppendInfo",
     "ArrowEncoder",
@@ -19,8 +25,6 @@ __all__ = [
     "ClaimedDirectories",
     "FetchRead",
     "Figures",
-    "ISR_CHANGES_NUMBER",
-    "LEAVE_NUMBER",
     "Leaders",
     "LoadRecords",
     "LoadedLog",
@@ -33,7 +37,6 @@ __all__ = [
     "Logs",
     "MessageCodec",
     "Moves",
-    "OUTBOUND_ANSWERS_NUMBER",
     "Outbound",
     "PartitionFigures",
     "ProducerEntry",
@@ -42,7 +45,6 @@ __all__ = [
     "RecordBatch",
     "Request",
     "Requests",
-    "STOP_NUMBER",
     "SegmentBatches",
     "SegmentInfo",
     "Topics",
@@ -68,8 +70,8 @@ __all__ = [
 
 __version__: Final[str]
 
-# `Requests.wait` gives these numbers, beside those of calls, which are above STOP_NUMBER and below the others:
-# `rust/src/replica/wake_numbers.rs`.
+# `Requests.wait` gives these numbers, beside those of calls, which are above STOP_NUMBER and below
+# the others: `rust/src/replica/wake_numbers.rs`.
 STOP_NUMBER: Final[int]
 """The broker begins to stop."""
 OUTBOUND_ANSWERS_NUMBER: Final[int]
@@ -848,6 +850,7 @@ class ArrowServer:
 
 # The log engine and record batches.
 
+@disjoint_base
 class Log:
     """The log of one partition. Times are milliseconds since 1970."""
 
