@@ -313,3 +313,38 @@ def test_every_option_has_a_row_once() -> None:
 def test_the_page_has_the_table_of_the_options() -> None:
     page = Path(__file__).parents[2] / "docs" / "SPARK.md"
     assert table() in page.read_text(), "run tools/make_spark_page.py"
+
+
+def test_fields_that_no_writer_of_avro_has_are_warned_of() -> None:
+    """A misspelt one was null in every row without a word."""
+
+    def record(*names: str) -> dict[str, Any]:
+        fields = [{"name": name, "type": "long"} for name in names]
+        return {"type": "record", "name": "Order", "fields": fields}
+
+    def warnings(schema: str, **options: str) -> tuple[str, ...]:
+        return batch(value__format="avro", value__schema=schema, **options).warnings
+
+    older, newer = record("id"), record("id", "cents")
+    one = {"value__avro__schema": json.dumps(newer)}
+    several = {
+        "value__avro__header": "confluent",
+        "value__avro__registry": json.dumps({"7": older, "12": json.dumps(newer)}),
+    }
+    for written in (one, several, {"value__avro__schema": json.dumps({"type": newer})}):
+        assert warnings("id LONG, cents LONG, _corrupt_record STRING", **written) == ()
+        (warning,) = warnings("id LONG, cent LONG, at DATE", **written)
+        assert warning == (
+            "value.schema: no record has cent, at, by the schemas that they were written with: "
+            "null in every row"
+        )
+    for bad in (
+        "{",
+        "[]",
+        "7",
+        '"string"',
+        '{"type": "record"}',
+        '{"type": "record", "fields": 7}',
+    ):
+        assert warnings("id LONG", value__avro__schema=bad) == ()
+        assert warnings("id LONG", value__avro__registry=bad) == ()

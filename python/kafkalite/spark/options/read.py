@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from kafkalite.client.arrow.range_source import POLL_TIMEOUT, SETTINGS, FetchSettings
 from kafkalite.errors import InvalidArgumentError
+from kafkalite.spark.options.avro import unwritten
 from kafkalite.spark.options.ddl import read_fields
 from kafkalite.spark.options.java_regex import java_pattern
 from kafkalite.spark.options.rows import BATCH, OPTIONS, STREAM, WRITE
@@ -405,12 +406,24 @@ class _Reading:
                 corrupt = self._text("columnNameOfCorruptRecord") or CORRUPT_COLUMN
                 listed = ",".join(each for each in names if each != corrupt)
                 formats[f"{side}.csv.columns"] = listed
+            if formats[name] == "avro":
+                self._warn_of_unwritten(side, names)
         self._word("mode", "permissive", ("permissive", "dropmalformed", "failfast"))
         self._flag("value.flatten", False)
         for name in FORMAT_OPTIONS:
             if name.lower() in self._given:
                 formats[name] = self._given[name.lower()]
         return formats
+
+    def _warn_of_unwritten(self, side: str, names: Sequence[str]) -> None:
+        schema, registry = (self._text(f"{side}.avro.{each}") for each in ("schema", "registry"))
+        corrupt = self._text("columnNameOfCorruptRecord") or CORRUPT_COLUMN
+        absent = [each for each in unwritten(names, schema, registry) if each != corrupt]
+        if absent:
+            self._warnings.append(
+                f"{side}.schema: no record has {', '.join(absent)}, by the schemas that they were "
+                "written with: null in every row"
+            )
 
     def _client(self, needs_servers: bool) -> ClientOptions:
         settings = {
