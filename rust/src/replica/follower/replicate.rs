@@ -45,6 +45,8 @@ impl Partition {
         if self.ends_within_a_batch(records, fetch_offset, is_empty) {
             let first_offset = base_offset(records);
             match is_empty {
+                // The log then starts below the leader's log start until `follow_log_start`, as in Kafka: no log starts
+                // above its high watermark. No ListOffsets shows it: this replica is not in sync, and does not lead.
                 true => self.start_anew(first_offset, now_ms)?,
                 false => self.truncate_as_follower(first_offset, now_ms)?,
             }
