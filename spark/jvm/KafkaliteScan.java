@@ -19,7 +19,7 @@ import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** What one query reads: the columns that it uses, and the ranges that its filters leave. */
+/** The scan of one query: the columns that it uses, and the ranges that its filters leave. */
 record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, RangeFilters filters)
     implements Scan, Batch {
   /** Columns that are there whether or not keys and values can be decoded. */

@@ -1,4 +1,4 @@
-"""What a request, or a part of it, is refused with: a code of Kafka's and a sentence, which many
+"""Refusals of a request, or of a part of it: a code of Kafka's and a sentence, which many
 answers have side by side."""
 
 from typing import Any
