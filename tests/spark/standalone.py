@@ -90,7 +90,9 @@ def cluster(folder: Path, workers: int, cores: int) -> Iterator[Cluster]:
             log = start(
                 f"worker-{number}",
                 WORKER,
-                *("--host", "127.0.0.1", "--webui-port", "0", "--work-dir", str(place)),
+                # Two attempts at a task are never on one host.
+                *("--host", f"127.0.0.{number + 1}", "--webui-port", "0"),
+                *("--work-dir", str(place)),
                 *("--cores", str(cores), "--memory", f"{cores}g", master),
             )
             _told(log, r"(Successfully registered) with master")

@@ -9,11 +9,13 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 from kafkalite import Broker
 from kafkalite.client.arrow.writer import ArrowWriter
@@ -26,10 +28,12 @@ from kafkalite.client.producer.transactions import (
     OpenTransaction,
     Transaction,
     end,
+    open_ids,
 )
 from kafkalite.errors import KafkaliteError
-from kafkalite.spark import commit_note
+from kafkalite.spark import commit_note, sink
 from kafkalite.spark.commit_note import CommitNote
+from kafkalite.spark.options.write import WriteOptions
 from oracle.broker import KafkaBroker
 from oracle.tools import Record
 from spark.half_committed import FILE, start_copying
@@ -114,6 +118,41 @@ def test_a_checkpoint_that_lost_its_last_micro_batch_is_told_where_that_has_othe
     assert values(servers, topic, committed=True) == sorted(map(str, range(20)))
 
 
+class Attempt(NamedTuple):
+    """One at a task of micro-batch 0, as the writer sees it."""
+
+    number: int
+    query_id: str
+
+    def partitionId(self) -> int:  # noqa: N802
+        return 0
+
+    def attemptNumber(self) -> int:  # noqa: N802
+        return self.number
+
+    def getLocalProperty(self, name: str) -> str:  # noqa: N802
+        return {sink.QUERY_ID: self.query_id, sink.BATCH_ID: "0"}[name]
+
+
+def test_of_two_attempts_at_a_task_that_run_side_by_side_one_is_committed(
+    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `spark.speculation` the second attempt fenced the first, which was done, and the query
+    failed."""
+    told = {"kafka.bootstrap.servers": servers, "topic": topic, "transactional": "true"}
+    schema = StructType([StructField("value", StringType())])
+    writer = sink.StreamWriter(WriteOptions.of(told, schema))
+    query_id, messages = str(uuid.uuid4()), []
+    for number in range(2):
+        monkeypatch.setattr(sink, "_task", lambda number=number: Attempt(number, query_id))
+        rows = pyarrow.record_batch({"value": [f"of attempt {number}"]})
+        messages.append(writer.write(iter([rows])))
+    writer.commit(messages[:1], 0)
+    assert values(servers, topic, committed=True) == ["of attempt 0"]
+    with Cluster(servers) as cluster:
+        assert list(open_ids(cluster, f"kafkalite-spark-{query_id}")) == []
+
+
 # --- without Spark --------------------------------------------------------------------------------
 
 
@@ -140,11 +179,13 @@ def dying_after(ended: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def prepared(servers: str, topic: str, name: str, tasks: int = 3) -> list[OpenTransaction]:
+def prepared(
+    servers: str, topic: str, name: str, tasks: int = 3, attempt: str = "-0"
+) -> list[OpenTransaction]:
     """Transactions of tasks that have written a row each."""
     found = []
     for task in range(tasks):
-        settings = ProducerSettings.of({"transactional.id": f"{name}-{task}"})
+        settings = ProducerSettings.of({"transactional.id": f"{name}-{task}{attempt}"})
         with ArrowWriter(servers, topic, settings) as writer:
             writer.write(pyarrow.table({"value": [str(task)]}))
             writer.flush()
@@ -190,7 +231,7 @@ def test_a_driver_that_dies_before_it_has_decided_leaves_the_micro_batch_to_the_
         note.commit(7, topic, prepared(servers, topic, name, tasks=2), 2)
         assert note.is_committed(7)
         # As the driver does with what is open.
-        Transaction(cluster, f"{name}-2", TIMEOUT_MS).begin()
+        Transaction(cluster, f"{name}-2-0", TIMEOUT_MS).begin()
     assert values(servers, topic, committed=True) == rows_of(2)
 
 
@@ -239,9 +280,11 @@ def test_nothing_is_committed_where_the_time_of_a_transaction_was_over_before(
 ) -> None:
     with Cluster(servers) as cluster:
         transactions = prepared(servers, topic, name)
-        Transaction(cluster, f"{name}-1", TIMEOUT_MS).begin()
+        Transaction(cluster, f"{name}-1-0", TIMEOUT_MS).begin()
         note = CommitNote(cluster, name, TIMEOUT_MS)
-        with pytest.raises(KafkaliteError, match=f"nothing of micro-batch 7 .* of '{name}-1' was"):
+        with pytest.raises(
+            KafkaliteError, match=f"nothing of micro-batch 7 .* of '{name}-1-0' was"
+        ):
             note.commit(7, topic, transactions, 3)
         assert not note.is_committed(7)
         note.commit(7, topic, prepared(servers, topic, name), 3)
@@ -251,7 +294,9 @@ def test_nothing_is_committed_where_the_time_of_a_transaction_was_over_before(
 def test_a_note_of_many_tasks_takes_several_partitions(
     servers: str, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handles = [OpenTransaction(f"{name}-{task}", 3 * task, task % 9) for task in range(3_000)]
+    handles = [
+        OpenTransaction(f"{name}-{task}-{task % 2}", 3 * task, task % 9) for task in range(3_000)
+    ]
     many, few = handles[:900], handles[:3]
     monkeypatch.setattr(commit_note, "end", lambda *_, **__: None)
     monkeypatch.setattr(commit_note, "fates", lambda _, each: [Fate.OPEN] * len(each))
@@ -280,8 +325,8 @@ def test_a_micro_batch_that_is_repeated_with_other_rows_is_told(
 
 
 def test_a_note_of_an_earlier_version_is_read(servers: str, topic: str, name: str) -> None:
-    """It has no number of rows."""
-    transactions = prepared(servers, topic, name)
+    """It has no number of rows, and the ids no attempts."""
+    transactions = prepared(servers, topic, name, attempt="")
     columns = zip(*((task, *each[1:]) for task, each in enumerate(transactions)), strict=True)
     text = base64.b64encode(zlib.compress(json.dumps(list(columns)).encode())).decode()
     with Cluster(servers) as cluster:

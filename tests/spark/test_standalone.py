@@ -4,15 +4,21 @@ is submitted finds wheel and jar, has its tasks on all executors, and outlives o
 import json
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from kafkalite import Broker
 from kafkalite.client import Admin, Producer
+from kafkalite.client.network.cluster import Cluster as Brokers
+from kafkalite.client.producer.transactions import open_ids
 from kafkalite.spark import jar_path
 from spark.session import HERE, JVM_FLAGS
 from spark.standalone import Cluster, cluster, read_lines
+from spark.test_writing import values
 
 pytestmark = [pytest.mark.oracle, pytest.mark.long, pytest.mark.timeout(3000)]
 
@@ -23,7 +29,18 @@ RECORDS = 4_000
 CITIES = ("Bergen", "Cusco", "Davos", "Lagos")
 
 
-def arguments() -> list[str]:
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.multiplier": "1",
+    "spark.speculation.quantile": "0.5",
+}
+
+
+def arguments(
+    program: str = "standalone_job.py", more: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
     jar = jar_path()
     assert jar is not None
     flags = " ".join(JVM_FLAGS)
@@ -38,9 +55,10 @@ def arguments() -> list[str]:
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.adaptive.enabled": "false",
         "spark.ui.enabled": "false",
+        **more,
     }
     settings = [flag for name, value in conf.items() for flag in ("--conf", f"{name}={value}")]
-    return ["--jars", str(jar), *settings, str(HERE / "standalone_job.py")]
+    return ["--jars", str(jar), *settings, str(HERE / program)]
 
 
 def fill(servers: str) -> list[str]:
@@ -95,3 +113,30 @@ def test_a_job_outlives_an_executor(running: Cluster) -> None:
             told = [*told, *read_lines(submitted, "tasks ")]
             assert submitted.wait(120) == 0
     check(told, topics)
+
+
+def test_each_row_is_committed_once_where_two_attempts_at_a_task_run_side_by_side(
+    running: Cluster, tmp_path: Path
+) -> None:
+    """With `spark.speculation` a stream's second attempt fenced the first, and the query failed."""
+    rows = [b"%d " % number + b" " * 2_000 for number in range(2 * 2_000)]
+    with Broker() as broker:
+        servers = broker.bootstrap_servers
+        with Admin(servers) as admin, Producer(servers, codec="lz4") as producer:
+            for topic in ("source", "batch", "stream"):
+                admin.create_topic(topic, partitions=2)
+            for number, value in enumerate(rows):
+                producer.send("source", value, partition=number % 2)
+            producer.flush()
+        job = (servers, "source", "batch", "stream", str(tmp_path))
+        submit = arguments("speculation_job.py", SPECULATION)
+        with running.submitted(*submit, *job) as submitted:
+            read_lines(submitted, "done")
+            assert submitted.wait(120) == 0
+        for topic in ("batch", "stream"):
+            assert values(servers, topic, committed=True) == sorted(each.decode() for each in rows)
+            with Brokers(servers) as asked:
+                deadline = time.monotonic() + 60
+                while open_ids(asked, topic):
+                    assert time.monotonic() < deadline, "a transaction is left open"
+                    time.sleep(0.1)  # between two polls

@@ -9,7 +9,7 @@ A replayed micro-batch may give its rows to other tasks than before, where its s
 another order: so it is committed as a whole or not at all, whichever task had which rows. The note
 is the offset of a consumer group, whose number is the micro-batch's and whose metadata names the
 transactions. It is written in a transaction of its own. Group and transactional id are both
-`<prefix>-<query id>`; the tasks' ids add `-<number of the task>`.
+`<prefix>-<query id>`; the tasks' ids add `-<number of the task>-<its attempt>`.
 
 What a driver that died had left under way of a note is aborted by whoever looks for the note next,
 or was decided before. That a transaction is named and was aborted nevertheless, its time being
@@ -22,7 +22,6 @@ import json
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import NamedTuple
 
 from kafkalite.client.consumer.group_options import GroupMetadata
@@ -145,7 +144,7 @@ class CommitNote:
             return True
         if tasks[Fate.COMMITTED]:
             committed, aborted = (
-                ", ".join(each.transactional_id.removeprefix(f"{self._name}-") for each in of_it)
+                ", ".join(str(_task_of(self._name, each)[0]) for each in of_it)
                 for of_it in (tasks[Fate.COMMITTED], tasks[Fate.ABORTED])
             )
             raise KafkaliteError(
@@ -199,14 +198,23 @@ class CommitNote:
 
 
 def packed(name: str, transactions: Sequence[OpenTransaction], rows: int) -> str:
-    """Transactions as text: numbers of tasks, producer ids and epochs, each a list, and how many
-    rows all of them have, as JSON, deflated, in base 64."""
-    columns: tuple[list[int], ...] = ([], [], [])
-    for each in transactions:
-        task = int(each.transactional_id.removeprefix(f"{name}-"))
-        for column, number in zip(columns, (task, each.producer_id, each.epoch), strict=True):
-            column.append(number)
-    return base64.b64encode(zlib.compress(json.dumps([*columns, rows]).encode(), 9)).decode()
+    """Transactions as text: numbers of tasks, producer ids and epochs, each a list, how many rows
+    all of them have, and numbers of attempts, as JSON, deflated, in base 64."""
+    tasks = [_task_of(name, each) for each in transactions]
+    told = [
+        [task for task, _ in tasks],
+        [each.producer_id for each in transactions],
+        [each.epoch for each in transactions],
+        rows,
+        [attempt for _, attempt in tasks],
+    ]
+    return base64.b64encode(zlib.compress(json.dumps(told).encode(), 9)).decode()
+
+
+def _task_of(name: str, transaction: OpenTransaction) -> tuple[int, int]:
+    """The numbers of the task and of its attempt."""
+    task, _, attempt = transaction.transactional_id.removeprefix(f"{name}-").partition("-")
+    return int(task), int(attempt or 0)
 
 
 def unpacked(name: str, text: str) -> tuple[list[OpenTransaction], int | None]:
@@ -215,16 +223,20 @@ def unpacked(name: str, text: str) -> tuple[list[OpenTransaction], int | None]:
         inflater = zlib.decompressobj()
         told = inflater.decompress(base64.b64decode(text, validate=True), NOTE_BYTES_MAX)
         tasks, producer_ids, epochs, *more = json.loads(told)
-        found = list(zip(tasks, producer_ids, epochs, strict=True))
-        (rows,) = more or (None,)  # a note of an earlier version
-        numbers = [*chain.from_iterable(found), 0 if rows is None else rows]
+        rows, attempts = (*more, None, None)[:2]  # which notes of earlier versions do not have
+        numbers = (*tasks, *producer_ids, *epochs, *(attempts or ()), 0 if rows is None else rows)
         if not all(type(each) is int for each in numbers):
-            raise ValueError("three numbers a task, and that of the rows")
+            raise ValueError("numbers of tasks, and that of the rows")
+        ends = tasks
+        if attempts is not None:
+            ends = [f"{task}-{attempt}" for task, attempt in zip(tasks, attempts, strict=True)]
+        found = [
+            OpenTransaction(f"{name}-{end}", producer_id, epoch)
+            for end, producer_id, epoch in zip(ends, producer_ids, epochs, strict=True)
+        ]
     except (ValueError, TypeError, RecursionError, zlib.error) as error:
         raise KafkaliteError(
             f"group '{name}' has offsets that are no note of a micro-batch: the group belongs to "
             "this query alone"
         ) from error
-    return [
-        OpenTransaction(f"{name}-{task}", producer_id, epoch) for task, producer_id, epoch in found
-    ], rows
+    return found, rows

@@ -12,11 +12,12 @@ of one task only the one that Spark counts is committed; the driver aborts what 
 open, for as long as tasks that Spark has killed may go on. It commits nothing unless every
 transaction is still open.
 
-A stream uses the same ids in each micro-batch, `<prefix>-<query id>-<task>`: a task that begins
-fences and aborts what an earlier run left, and the driver what is left of tasks that have no rows
-this time. Before it commits the first transaction, the driver notes all of them (`commit_note.py`):
-a task of a replayed micro-batch that finds the note has it carried out, and writes nothing. So each
-row is there once, whatever the source gives to which task.
+A stream uses the same ids in each micro-batch, `<prefix>-<query id>-<task>-<attempt>`: a task that
+begins fences and aborts what an earlier run left, and the driver what is left of tasks that have no
+rows this time, and of attempts that Spark does not count. Before it commits the first transaction,
+the driver notes all of them (`commit_note.py`): a task of a replayed micro-batch that finds the
+note has it carried out, and writes nothing. So each row is there once, whatever the source gives to
+which task.
 """
 
 import time
@@ -151,7 +152,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if query_id is None or batch_id is None:
             raise KafkaliteError("transactional=true: Spark does not say which micro-batch this is")
         micro_batch = MicroBatch(f"{prefix}-{query_id}", int(batch_id))
-        name = f"{micro_batch.query}-{task.partitionId()}"
+        # With speculation two attempts of a task run side by side: neither may fence the other.
+        name = f"{micro_batch.query}-{task.partitionId()}-{task.attemptNumber()}"
         return _write(self._options, iterator, name, micro_batch)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
