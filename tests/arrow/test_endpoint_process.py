@@ -117,10 +117,13 @@ def test_what_cannot_be_fetched_is_told_in_a_sentence(endpoint: str) -> None:
     for request, sentence in [
         ({**place, "partition": 7}, "there is no partition rows-7"),
         ({**place, "start": 400, "stop": 500}, "rows-0"),
-        ({**place, "start": 400}, "start=400 is out of range: rows-0 ends at offset 300"),
+        (
+            {**place, "start": 400},
+            "rows-0: offset 400 is not there, the log ends at 300 (failOnDataLoss=false goes on ",
+        ),
         (
             {**place, "start": 400, "isolation": "read_committed"},
-            "start=400 is out of range: rows-0 ends at offset 300",
+            "rows-0: offset 400 is not there, the log ends at 300 (failOnDataLoss=false goes on ",
         ),
         ({**place, "client": {"x": "y"}}, "client has no setting x"),
         ({**place, "client": {"fetch.max.bytes": "y"}}, "fetch.max.bytes=y is no whole number"),
@@ -162,7 +165,7 @@ def test_files_are_read_below_the_paths_that_are_served(tmp_path: Path) -> None:
             found = read(endpoint, **place, isolation="read_committed", **more)
             assert found["offset"].to_pylist() == committed
         past = {"stop": log.end + 5}
-        assert f"stop={log.end + 5} is out of range" in refusal(endpoint, **place, **past)
+        assert f"t-0: offset {log.end + 5} is not there" in refusal(endpoint, **place, **past)
         lossy = {"fail.on.data.loss": False}
         everything = read(endpoint, **place)
         assert read(endpoint, **place, **past, **lossy).equals(everything)

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafkalite._native import ArrowServer
 from kafkalite.cli.options import new_parser, print_error, servers_argument
@@ -267,13 +267,12 @@ def _whole(
             # Behind the last stable offset there may be records still, which wait for their end.
             end = admin.list_offsets({place: LATEST})[place].offset if start > stop else stop
             if start > end and fail_on_data_loss:
-                raise InvalidArgumentError(
-                    f"start={start} is out of range: {topic}-{partition} ends at offset {end}"
-                )
+                name = f"{topic}-{partition}"
+                _refuse_loss(f"{name}: offset {start} is not there, the log ends at {end}")
     return start, max(start, stop)
 
 
-def _refuse_loss(sentence: str) -> None:
+def _refuse_loss(sentence: str) -> NoReturn:
     """Spark's columnar engine asks, by its option's name."""
     raise OffsetOutOfRangeError(f"{sentence} (failOnDataLoss=false goes on with what there is)")
 

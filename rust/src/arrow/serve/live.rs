@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::request::refuse;
+use super::request::{refuse, with_remedy};
 use super::{Home, Losses, ReadRequest, Rows};
 use crate::access::{Caller, Identity, Operation, Resource};
 use crate::arrow::fetched::{FetchSource, FetchedChunk, FetchedStream};
@@ -146,10 +146,7 @@ impl FetchSource for LiveSource {
                 Err(error) => error,
             };
             let sentence = self.describe(&error);
-            if self.fail_on_data_loss {
-                return Err(sentence);
-            }
-            self.next_offset = match error {
+            let resumes_at = match error {
                 Error::OffsetOutOfRange {
                     log_start_offset, ..
                 } if log_start_offset > self.next_offset => log_start_offset,
@@ -158,6 +155,10 @@ impl FetchSource for LiveSource {
                 | Error::InvalidArgument(_) => self.stop,
                 _ => return Err(sentence),
             };
+            if self.fail_on_data_loss {
+                return Err(with_remedy(&sentence));
+            }
+            self.next_offset = resumes_at;
             self.losses.tell(sentence);
         }
         Ok(None)

@@ -134,39 +134,34 @@ impl ReadRequest {
         what: &str,
         losses: &Losses,
     ) -> Result<(i64, i64)> {
-        let (name, start) = (self.name(), self.start.unwrap_or(log_start));
-        if !self.fail_on_data_loss {
-            let stop = self.stop.unwrap_or(visible_end);
-            if start < log_start {
-                let gone = log_start.min(stop).saturating_sub(start);
-                losses.tell(format!(
-                    "{name}: offset {start} is no longer there, the log starts at {log_start} \
-                     (offsets gone: {gone})"
-                ));
-            }
-            if stop > visible_end {
-                losses.tell(format!(
-                    "{name}: offset {stop} is not there, the {what} is {visible_end}"
-                ));
-            } else if start > log_end {
-                losses.tell(format!(
-                    "{name}: offset {start} is not there, the log ends at {log_end}"
-                ));
-            }
-            let start = start.clamp(log_start, log_end.max(log_start));
-            return Ok((start, stop.min(visible_end).max(start)));
-        }
-        if start < log_start || start > log_end {
-            return refuse(format!(
-                "start={start} is out of range: {name} holds offsets {log_start} to {log_end}"
+        let name = self.name();
+        let start = self.start.unwrap_or(log_start);
+        let stop = self.stop.unwrap_or(visible_end);
+        let mut lost = Vec::new();
+        if start < log_start {
+            let gone = log_start.min(stop).saturating_sub(start);
+            lost.push(format!(
+                "{name}: offset {start} is no longer there, the log starts at {log_start} \
+                 (offsets gone: {gone})"
             ));
         }
-        match self.stop {
-            Some(stop) if stop > visible_end => refuse(format!(
-                "stop={stop} is out of range: the {what} of {name} is {visible_end}"
-            )),
-            stop => Ok((start, stop.unwrap_or(visible_end).max(start))),
+        if stop > visible_end {
+            lost.push(format!(
+                "{name}: offset {stop} is not there, the {what} is {visible_end}"
+            ));
+        } else if start > log_end {
+            lost.push(format!(
+                "{name}: offset {start} is not there, the log ends at {log_end}"
+            ));
         }
+        if self.fail_on_data_loss && !lost.is_empty() {
+            return refuse(with_remedy(&lost.join("; ")));
+        }
+        for loss in lost {
+            losses.tell(loss);
+        }
+        let start = start.clamp(log_start, log_end.max(log_start));
+        Ok((start, stop.min(visible_end).max(start)))
     }
 
     fn from_fields(mut fields: Fields) -> Result<ReadRequest> {
@@ -224,6 +219,11 @@ impl ReadRequest {
 
 pub(super) fn refuse<T>(reason: String) -> Result<T> {
     Err(Error::InvalidArgument(reason))
+}
+
+/// A sentence on records that are gone, as Spark's user has it from whichever engine reads.
+pub(super) fn with_remedy(loss: &str) -> String {
+    format!("{loss} (failOnDataLoss=false goes on with what there is)")
 }
 
 /// Compares in a time that does not tell how much of `told` is right.
@@ -498,17 +498,19 @@ mod tests {
             assert_eq!(request(Some(12), Some(15), lossy), (Ok((12, 15)), none()));
             assert_eq!(request(Some(25), None, lossy), (Ok((25, 25)), none()));
         }
-        let holds = "is out of range: t-0 holds offsets 10 to 30";
-        for start in [9, 31] {
-            let refused = (Err(format!("start={start} {holds}")), none());
-            assert_eq!(request(Some(start), None, false), refused);
-        }
-        let behind = "stop=21 is out of range: the high watermark of t-0 is 20".to_owned();
-        assert_eq!(request(None, Some(21), false), (Err(behind), none()));
-
         let gone =
             "t-0: offset 9 is no longer there, the log starts at 10 (offsets gone: 1)".to_owned();
         let missing = |stop| format!("t-0: offset {stop} is not there, the high watermark is 20");
+        let ends = "t-0: offset 31 is not there, the log ends at 30".to_owned();
+        for (start, stop, loss) in [
+            (Some(9), None, gone.clone()),
+            (Some(31), None, ends),
+            (None, Some(21), missing(21)),
+            (Some(9), Some(21), format!("{gone}; {}", missing(21))),
+        ] {
+            let refused = (Err(with_remedy(&loss)), none());
+            assert_eq!(request(start, stop, false), refused);
+        }
         let told = (Ok((10, 20)), vec![gone, missing(21)]);
         assert_eq!(request(Some(9), Some(21), true), told);
         let nothing = (Ok((30, 30)), vec![missing(50)]);
