@@ -141,7 +141,7 @@ def test_who_sets_what_has_no_effect_and_expects_one_is_told() -> None:
         "num.io.threads": "16",
     }
     nodes, cleaner = Config(given).warnings
-    assert nodes == "offsets.topic.replication.factor=3 has no effect: there is one node"
+    assert nodes == "offsets.topic.replication.factor=3 has no effect: " + REASONS["nodes"]
     assert cleaner.startswith("log.cleaner.io.max.bytes.per.second=1000 has no effect: kafkalite ")
 
 

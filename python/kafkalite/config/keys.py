@@ -41,7 +41,7 @@ class Key(NamedTuple):
 _OBEYED = (" obeyed", " at-start")
 
 REASONS = {
-    "nodes": "there is one node",
+    "nodes": "a single node has no other replicas, and in a cluster the controllers decide",
     "protocols": "the protocol that it belongs to is not supported yet",
     "tiers": "there is no tiered storage",
     "inside": "kafkalite works without such a setting",
