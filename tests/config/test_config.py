@@ -1,7 +1,5 @@
 """The rows, texts to values, layers, and properties files."""
 
-import math
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,16 +33,6 @@ def test_every_row_can_be_read_and_its_default_is_allowed(file_name: str) -> Non
         if key.default is not None:
             value = parse(key, key.default)
             assert text_of(value) == key.default, name
-
-
-def test_the_largest_request_is_the_one_that_the_bounds_of_the_engine_assume() -> None:
-    """`REQUEST_BYTES_MAX` is compared with other bounds when the engine is compiled; what holds at
-    run time is the row, which could have been changed without it."""
-    limits = (ROOT / "rust/src/limits.rs").read_text()
-    found = re.search(r"^pub const REQUEST_BYTES_MAX: usize = ([\d* ]+);$", limits, re.MULTILINE)
-    assert found is not None
-    assumed = math.prod(map(int, found[1].split("*")))
-    assert Config({})["socket.request.max.bytes"] == assumed
 
 
 def test_synonyms_of_topics_and_groups_are_keys_of_the_broker() -> None:
