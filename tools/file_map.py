@@ -2,8 +2,9 @@
 """Writes docs/FILES.md: `python3 tools/file_map.py`.
 
 Each file of the product has a row below the heading of its folder: the first sentence of its module
-doc, so that there is one text of it. tests/tidy holds the page against the tree. After a merge that
-mixed it up, run it again.
+doc, so that there is one text of it; of a long one what stands before its first colon or semicolon.
+That has to fit a row. tests/tidy holds the page against the tree. After a merge that mixed it up,
+run it again.
 """
 
 import re
@@ -16,6 +17,10 @@ FOLDERS = ["rust/src", "python/kafkalite", "python/pyspark_kafkalite", "spark/jv
 SUFFIXES = {".rs", ".py", ".pyi", ".java"}
 MADE = ["python/kafkalite/protocol/messages.pyi"]
 """Files that are made of others, and in no commit."""
+CHARACTERS_MAX = 120
+"""Of a purpose, which is read among five hundred others."""
+HEAD_CHARACTERS_MIN = 10
+"""What stands before a colon says too little if it is shorter."""
 
 
 def main() -> None:
@@ -66,7 +71,13 @@ def _sentence(name: str) -> str:
         words = doc[1] if doc else ""
     paragraph = " ".join(words.strip().split("\n\n")[0].split())
     sentence = re.match(r".*?[.:](?= [A-Z`]|$)", paragraph)
-    return (sentence[0] if sentence else paragraph).rstrip(".:").replace("|", "\\|")
+    purpose = (sentence[0] if sentence else paragraph).rstrip(".:")
+    if len(purpose) > CHARACTERS_MAX:
+        head = re.match(rf".{{{HEAD_CHARACTERS_MIN},}}?(?=[:;] )", purpose)
+        purpose = head[0] if head else purpose
+    if len(purpose) > CHARACTERS_MAX:
+        raise SystemExit(f"{name}: the first sentence has more than {CHARACTERS_MAX} characters")
+    return purpose.replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Operations and resources, by the codes that ACLs have for them, and what clients are told who may
-not do the one to the other. Handlers ask `Context.may` before they look anything up: who may not
-see a thing is not told whether it exists.
+"""Operations and resources, by the codes that ACLs have for them. What clients are told who may not
+do the one to the other is here, too. Handlers ask `Context.may` before they look anything up: who
+may not see a thing is not told whether it exists.
 
 Kafka: `AclOperation`, `ResourceType`, `AuthHelper`.
 """

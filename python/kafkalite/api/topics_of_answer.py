@@ -1,5 +1,5 @@
-"""The topics of an answer about offsets, put together as Kafka's builders do it
-(`OffsetCommitResponse.Builder`, `OffsetDeleteResponse.Builder`).
+"""The topics of an answer about offsets, put together as Kafka's builders do it. Those are
+`OffsetCommitResponse.Builder` and `OffsetDeleteResponse.Builder`.
 
 A topic without partitions is left out, unless nobody knows it. One that comes twice in a request
 comes twice in the answer, but once as soon as a partition of any topic was refused.

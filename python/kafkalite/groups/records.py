@@ -1,5 +1,5 @@
-"""The records of `__consumer_offsets`, as Apache Kafka 4.3 writes them and as older ones did
-(`kafkalite.coordinator.record_serde` says how they are framed).
+"""The records of `__consumer_offsets`, as Apache Kafka 4.3 writes them and as older ones did. How
+they are framed says `kafkalite.coordinator.record_serde`.
 
 kind  key                 value                        written here in version
 0, 1  OffsetCommitKey     OffsetCommitValue 0 to 4     4; 1 if the offset has a time to expire

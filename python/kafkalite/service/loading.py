@@ -1,5 +1,5 @@
-"""Tells in the log, and a service manager, how the loading of the logs goes, which are read again
-after an unclean stop, and ends it by a signal."""
+"""Tells in the log, and a service manager, how the loading of the logs goes. After an unclean stop
+they are read again. A signal ends the loading."""
 
 import os
 import queue

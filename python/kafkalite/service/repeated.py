@@ -1,5 +1,5 @@
-"""Says each trouble in the log once in a while at most, with how often it has come meanwhile, so
-that one which comes with each request or answer neither hides all others nor fills the disk.
+"""Says each trouble in the log once in a while at most, with how often it has come meanwhile. So
+one that comes with each request or answer neither hides all others nor fills the disk.
 
     trouble ──► told at once ── a while in which it is counted ──► told again: "… (and 7 more …)"
 """

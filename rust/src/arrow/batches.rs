@@ -1,5 +1,5 @@
-//! The batches of a partition between two offsets, across its segments, each proved by its CRC and
-//! by its place in the order of offsets (the CRC leaves the base offset out).
+//! The batches of a partition between two offsets, across its segments. Each is proved by its CRC
+//! and by its place in the order of offsets (the CRC leaves the base offset out).
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,5 +1,5 @@
-//! The aborted transactions of a fetch, out of `.txnindex` files whose entries are held against the
-//! records when they are first used, as `segment/index_check.rs` does with the other indexes:
+//! The aborted transactions of a fetch, out of `.txnindex` files. Their entries are held against
+//! the records when they are first used, as `segment/index_check.rs` does with the other indexes:
 //!
 //! ```text
 //! the batch at last_offset         an abort marker of the producer, or gone

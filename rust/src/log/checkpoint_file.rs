@@ -1,5 +1,5 @@
-//! Small text files that are replaced as a whole, and the frame of Kafka's checkpoint files, read
-//! strictly and printed byte for byte as Kafka prints it (`CheckpointFile`).
+//! Small text files that are replaced as a whole, and the frame of Kafka's checkpoint files. It is
+//! read strictly, and printed byte for byte as Kafka prints it (`CheckpointFile`).
 //!
 //! ```text
 //! 0                    version

@@ -1,6 +1,6 @@
-//! Every call by which the log touches the outside, as a trait, so that each can be made to fail
-//! at its n-th use and so that a power cut can be simulated in memory. `DiskStorage` is the real
-//! one; the one of the tests is `tests/rust/memory_storage`.
+//! Every call by which the log touches the outside, as a trait. So each can be made to fail at its
+//! n-th use, and a power cut can be simulated in memory. `DiskStorage` is the real one; the one of
+//! the tests is `tests/rust/memory_storage`.
 //!
 //! Memory maps and raw system calls of storage are here; `net/poller.rs` has those of sockets. No other
 //! file of the engine may use `unsafe` (`py/` aside).

@@ -1,5 +1,5 @@
-//! The log directories that a start takes before it knows which topics there are, with their locks and
-//! `meta.properties`, and the loading of the topics' logs.
+//! The log directories that a start takes before it knows which topics there are. Their locks and
+//! `meta.properties` are here, and the loading of the topics' logs.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

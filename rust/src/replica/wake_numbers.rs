@@ -1,5 +1,5 @@
-//! Numbers by which the control thread of Python is woken, beside those that it counts up from `STOP_NUMBER` for its
-//! own calls (`python/kafkalite/calls.py`).
+//! Numbers by which the control thread of Python is woken. Those of its own calls, which it counts up from
+//! `STOP_NUMBER`, are beside them (`python/kafkalite/calls.py`).
 
 /// The broker begins to stop.
 pub const STOP_NUMBER: u64 = 0;

@@ -1,5 +1,5 @@
-"""The files of `kafkalite reassign`, which are those of kafka-reassign-partitions, and a proposal
-of who is to have the replicas of topics.
+"""The files of `kafkalite reassign`, which are those of kafka-reassign-partitions. Proposes who is
+to have the replicas of topics, too.
 
     {"version": 1, "partitions": [
         {"topic": "orders", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "any"]}]}

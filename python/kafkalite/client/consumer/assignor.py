@@ -1,5 +1,5 @@
-"""Shares the partitions of a group's topics out among its members, as Kafka's RangeAssignor does,
-and puts shares into the bytes that SyncGroup carries.
+"""Shares the partitions of a group's topics out among its members, as Kafka's RangeAssignor does.
+Puts shares into the bytes that SyncGroup carries, too.
 
 Every consumer of Kafka's knows `range`, whichever of them leads the group.
 """

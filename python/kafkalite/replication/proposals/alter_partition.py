@@ -1,5 +1,5 @@
-"""Asks the controller for the in-sync replicas that the leaders of this broker propose, and has the
-leaders look at their followers from time to time. `isr.py` decides; this drives it by timers,
+"""Asks the controller for the in-sync replicas that the leaders of this broker propose. Has the
+leaders look at their followers from time to time, too. `isr.py` decides; this drives it by timers,
 numbers of the control thread and answers.
 
 Kafka: `DefaultAlterPartitionManager`, `ReplicaManager.maybeShrinkIsr`.

@@ -1,5 +1,5 @@
-//! Texts to decimals, dates and times, as Spark takes them in JSON and CSV where no format of its
-//! own is given (`DateTimeUtils.stringToDate` and `stringToTimestamp`, `Decimal`). A time without a
+//! Texts to decimals, dates and times, as Spark takes them in JSON and CSV. That is where no format
+//! of its own is given (`DateTimeUtils.stringToDate` and `stringToTimestamp`, `Decimal`). A time without a
 //! zone is UTC. Names of regions (`CET`, `Europe/Paris`) and times without a day are not taken.
 
 const DAY_SECONDS: i64 = 86_400;

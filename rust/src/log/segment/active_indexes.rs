@@ -1,4 +1,4 @@
-//! The indexes of the active segment, in memory in the format of their files, which get what they lack
+//! The indexes of the active segment, in memory in the format of their files. The files get what they lack
 //! when the segment is flushed or closed.
 
 use crate::error::{Error, Result};

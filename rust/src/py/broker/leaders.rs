@@ -1,4 +1,4 @@
-//! In-sync replicas of the partitions that this node leads, between its leaders and the control thread, which asks the
+//! In-sync replicas of the partitions that this node leads, between its leaders and the control thread. That asks the
 //! controller for changes of them (`python/kafkalite/replication/proposals/isr.py`).
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Moves of replicas between log directories, between the engine and the control thread, which has the controller
+//! Moves of replicas between log directories, between the engine and the control thread. That has the controller
 //! told where replicas lie.
 
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Leaves throttled partitions out of requests while more is fetched of them than `follower.replication.throttled.rate` (KIP-73), unless
-//! they are in sync (`RemoteLeaderEndPoint.buildFetch`).
+//! Leaves throttled partitions out of requests while more is fetched of them than their rate (KIP-73). The rate is
+//! `follower.replication.throttled.rate`; those that are in sync stay in (`RemoteLeaderEndPoint.buildFetch`).
 
 use super::{FollowerSession, Key, State};
 
