@@ -3,11 +3,16 @@
 import os
 import resource
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
+
+if TYPE_CHECKING:
+    from api.raw import Connection
+    from kafkalite import Broker
 
 START_S = 120.0
 DESCRIPTORS = 20_000
@@ -47,6 +52,24 @@ def settle_examples() -> None:
     settings.register_profile("patient", patient)
     settings.register_profile("long", patient, max_examples=2000)
     settings.load_profile("long" if "KAFKALITE_TEST_LONG" in os.environ else "patient")
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    """A broker of kafkalite's for the tests of one file."""
+    from kafkalite import Broker
+
+    with Broker() as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def connection(broker: "Broker") -> Iterator["Connection"]:
+    """One to the broker that a file, or a folder, has for its tests."""
+    from api.raw import Connection
+
+    with Connection(broker.bootstrap_servers) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -25,12 +25,6 @@ def broker() -> Iterator[kafkalite.Broker]:
 
 
 @pytest.fixture
-def connection(broker: kafkalite.Broker) -> Iterator[Connection]:
-    with Connection(broker.bootstrap_servers) as opened:
-        yield opened
-
-
-@pytest.fixture
 def topic(connection: Connection) -> str:
     """A new topic with one partition."""
     name = f"topic-{next(_numbers)}"

@@ -210,12 +210,6 @@ def broker() -> Iterator[kafkalite.Broker]:
         yield running
 
 
-@pytest.fixture
-def connection(broker: kafkalite.Broker) -> Iterator[Connection]:
-    with Connection(broker.bootstrap_servers) as opened:
-        yield opened
-
-
 def new_place(broker: kafkalite.Broker, connection: Connection) -> Place:
     name = f"place-{next(_numbers)}"
     assert connection.create_topic(name, segment_jitter_ms="0").error_code == 0

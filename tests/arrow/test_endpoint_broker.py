@@ -43,12 +43,6 @@ def endpoint(broker: kafkalite.Broker) -> str:
     return endpoint_of(broker)
 
 
-@pytest.fixture
-def connection(broker: kafkalite.Broker) -> Iterator[Connection]:
-    with Connection(broker.bootstrap_servers) as opened:
-        yield opened
-
-
 def produce(connection: Connection, topic: str, batches: int, records: int = 20) -> None:
     """Batches in every codec, with keys, tombstones and headers."""
     rng = random.Random(topic)

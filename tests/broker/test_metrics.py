@@ -54,12 +54,6 @@ def broker() -> Iterator[kafkalite.Broker]:
         yield running
 
 
-@pytest.fixture
-def connection(broker: kafkalite.Broker) -> Iterator[Connection]:
-    with Connection(broker.bootstrap_servers) as opened:
-        yield opened
-
-
 @pytest.fixture(scope="module")
 def url(broker: kafkalite.Broker) -> str:
     return url_of(broker)

@@ -6,13 +6,13 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from cli.told import Run, Told
-from kafkalite import Broker, cli
+from kafkalite import cli
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools, Record
 
@@ -85,12 +85,6 @@ def kafkalite() -> Callable[..., subprocess.CompletedProcess[str]]:
         return done
 
     return run
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with Broker() as broker:
-        yield broker.bootstrap_servers
 
 
 @pytest.fixture

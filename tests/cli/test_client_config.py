@@ -3,12 +3,11 @@
 import argparse
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import kafkalite
 from kafkalite.cli import produce
 from kafkalite.cli.client_config import (
     ADMIN,
@@ -25,12 +24,6 @@ from kafkalite.cli.options import UsageError, new_parser
 from kafkalite.client import GroupOptions, Producer
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with kafkalite.Broker() as broker:
-        yield broker.bootstrap_servers
 
 
 @pytest.fixture

@@ -2,30 +2,14 @@
 
 import re
 import time
-from collections.abc import Iterator
 
 import pytest
 
-import kafkalite
-from kafkalite.client import Admin, Consumer, GroupOptions, Producer
+from client.filled import fill
+from kafkalite.client import Admin, Consumer, GroupOptions
 from kafkalite.errors import InvalidArgumentError, OffsetOutOfRangeError
 
 DEADLINE_S = 60
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with kafkalite.Broker() as broker:
-        yield broker.bootstrap_servers
-
-
-def fill(servers: str, topic: str, partitions: int = 1, count: int = 10) -> None:
-    """Records 0, 1, … in turn to the partitions."""
-    with Admin(servers) as admin:
-        admin.create_topic(topic, partitions=partitions)
-    with Producer(servers) as producer:
-        for number in range(count):
-            producer.send(topic, b"%d" % number, partition=number % partitions)
 
 
 def values(consumer: Consumer, count: int) -> list[bytes | None]:

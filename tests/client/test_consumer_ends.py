@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import kafkalite
-from kafkalite.client import Admin, Consumer, GroupAdmin, Producer
+from client.filled import members
+from kafkalite.client import Admin, Consumer, Producer
 
 WAIT_MS = 20_000
 
@@ -28,11 +29,6 @@ def topic(servers: str, request: pytest.FixtureRequest) -> str:
         for number in range(10):
             producer.send(name, b"%d" % number, partition=0)
     return name
-
-
-def members(servers: str, group: str) -> int:
-    with GroupAdmin(servers) as admin:
-        return len(admin.describe(group).members)
 
 
 def committed(servers: str, group: str, topic: str) -> int | None:

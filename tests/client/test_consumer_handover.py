@@ -5,13 +5,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-import kafkalite
 from client.fake import FakeBroker
+from client.filled import fill
 from client.logs import TOPIC, Logs, value
 from kafkalite.client import Admin, Consumer, GroupOptions, Producer
 from kafkalite.client.consumer.fetched import Record
@@ -19,20 +19,6 @@ from kafkalite.errors import InvalidArgumentError
 
 ZERO, ONE = (TOPIC, 0), (TOPIC, 1)
 WAIT_S = 30
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with kafkalite.Broker() as broker:
-        yield broker.bootstrap_servers
-
-
-def fill(servers: str, topic: str, count: int) -> None:
-    with Admin(servers) as admin:
-        admin.create_topic(topic, partitions=1)
-    with Producer(servers) as producer:
-        for number in range(count):
-            producer.send(topic, b"%d" % number, partition=0)
 
 
 def grouped(broker: FakeBroker, logs: Logs, **options: Any) -> Consumer:

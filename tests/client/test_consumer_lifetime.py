@@ -13,25 +13,13 @@ import pytest
 
 import kafkalite
 from client.fake import FakeBroker
+from client.filled import fill, members
 from client.logs import TOPIC, Logs
 from client.test_lifetime import in_a_fork
-from kafkalite.client import Admin, Consumer, GroupAdmin, GroupOptions, Producer
+from kafkalite.client import Consumer, GroupOptions
 
 ZERO = (TOPIC, 0)
 WAIT_S = 30
-
-
-def fill(servers: str, topic: str, count: int) -> None:
-    with Admin(servers) as admin:
-        admin.create_topic(topic, partitions=1)
-    with Producer(servers) as producer:
-        for number in range(count):
-            producer.send(topic, b"%d" % number, partition=0)
-
-
-def members(servers: str, group: str) -> int:
-    with GroupAdmin(servers) as admin:
-        return len(admin.describe(group).members)
 
 
 def test_a_fork_of_a_consumer_is_refused_and_leaves_its_parent_alone(

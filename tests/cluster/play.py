@@ -1,14 +1,13 @@
 """Clients go on through faults of a cluster; then everything heals, all is read, what they saw is
 judged, and the replicas are compared."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.brokers import BACK_S, Cluster, Kind
 from cluster.nemesis import Fault, World
 from cluster.replicas import check_replicas
-from faults.verify import Operation, Outcome, check
+from faults.verify import check
 from faults.workload import Recorder, Workload
 from oracle.tools import KafkaTools
 
@@ -45,7 +44,7 @@ def play(
         with load as workload:
             recorder.wait_until(lambda: recorder.commits > 0, BACK_S, "a first commit")
             for fault in faults:
-                meet(fault, world, recorder)
+                recorder.meet(fault, world)
                 when = f"after {fault.__name__}"
                 recorder.wait_for_more(RECORDS_BETWEEN_FAULTS, BACK_S, when)
                 recorder.wait_for_looks(BACK_S, when)
@@ -53,14 +52,6 @@ def play(
     finally:
         recorder.save(folder / f"{topic}.jsonl")
     return recorder
-
-
-def meet(fault: Fault, world: World, recorder: Recorder) -> None:
-    """Has a fault come and go, and notes when."""
-    began = time.monotonic()
-    fault(world)
-    ended = time.monotonic()
-    recorder.add(Operation("nemesis", "fault", Outcome.OK, began, ended, "", value=fault.__name__))
 
 
 def keep_promises(

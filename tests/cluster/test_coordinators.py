@@ -11,7 +11,7 @@ import pytest
 from cluster import nemesis
 from cluster.brokers import BACK_S, Cluster, Kind, Member
 from cluster.nemesis import Fault, World
-from cluster.play import REPLICAS, keep_promises, meet
+from cluster.play import REPLICAS, keep_promises
 from faults.copier import Names
 from faults.copying import WORKERS, Copying
 from faults.verify import Outcome, check_copies
@@ -152,7 +152,7 @@ def copy_through(
                 copying.wait_for_copies(COPIES_BETWEEN_FAULTS, 2 * BACK_S, when)
                 if number % 3 == 0:
                     copying.kill_worker(number % WORKERS)
-                meet(fault, world, recorder)
+                recorder.meet(fault, world)
             copying.drain(2 * BACK_S)
     finally:
         recorder.save(folder / "history.jsonl")

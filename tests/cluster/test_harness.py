@@ -13,7 +13,7 @@ import pytest
 
 from cluster.brokers import BACK_S, Cluster, Kind
 from cluster.nemesis import World
-from cluster.play import REPLICAS, meet
+from cluster.play import REPLICAS
 from cluster.replicas import CHECKPOINT, HEADER, PREFIX_BYTES, batches, difference, leader_epochs
 from faults.proxy import Mode, Proxy
 from faults.verify import check
@@ -162,7 +162,7 @@ def test_answers_before_the_followers_have_a_record_are_found_out(
     with Workload(cluster.servers, recorder, 0, **load):  # type: ignore[arg-type]
         recorder.wait_until(lambda: recorder.commits > 0, BACK_S, "a first commit")
         cluster.wait_for_isr(recorder.topic)
-        meet(lose_what_followers_lack, world, recorder)
+        recorder.meet(lose_what_followers_lack, world)
         recorder.wait_for_more(100, BACK_S, "after a lie")
     read_everything(cluster.servers, recorder, BACK_S)
     recorder.save(tmp_path / "history.jsonl")

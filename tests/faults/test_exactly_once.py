@@ -14,7 +14,7 @@ from faults.copying import WORKERS, Copying
 from faults.mount import Mount
 from faults.nemesis import Fault, World
 from faults.proxy import Proxy
-from faults.test_histories import BACK_S, CONFIG, HISTORY, kafkalite_behind, meet
+from faults.test_histories import BACK_S, CONFIG, HISTORY, kafkalite_behind
 from faults.verify import Outcome, check_copies
 from faults.workload import Recorder
 
@@ -74,7 +74,7 @@ def copy_through(
                     if world.draw.randrange(4) == 0:
                         copying.kill_worker(world.draw.randrange(WORKERS))
                         world.stay(0.2)
-                    meet(fault, world, recorder)
+                    recorder.meet(fault, world)
                 copying.drain(BACK_S)
         finally:
             recorder.save(folder / HISTORY)

@@ -99,16 +99,9 @@ def go_through(faults: Sequence[Fault], world: World, recorder: Recorder) -> Non
     wait_for_all(recorder, BACK_S, "after the start")
     note_holdings(world, recorder, "after the start")
     for fault in faults:
-        meet(fault, world, recorder)
+        recorder.meet(fault, world)
         wait_for_all(recorder, BACK_S, f"after {fault.__name__}")
         note_holdings(world, recorder, f"after {fault.__name__}")
-
-
-def meet(fault: Fault, world: World, recorder: Recorder) -> None:
-    began = time.monotonic()
-    fault(world)
-    ended = time.monotonic()
-    recorder.add(Operation("nemesis", "fault", Outcome.OK, began, ended, "", value=fault.__name__))
 
 
 def wait_for_all(recorder: Recorder, back_s: float, when: str) -> None:
@@ -295,7 +288,7 @@ def test_a_planted_bug_is_found(bug: Fault, tmp_path: Path, mounts: list[Mount])
         world = World(broker, proxy, log_dirs, mounts, 0)
         with Workload(proxy.address, recorder, 0, [is_idempotent] * 3):
             go_through([], world, recorder)
-            meet(bug, world, recorder)
+            recorder.meet(bug, world)
             # A client that is told what cannot be may die of it, or ask for ever.
             with contextlib.suppress(AssertionError):
                 wait_for_all(recorder, LIAR_BACK_S, "after a lie")

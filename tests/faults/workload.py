@@ -99,6 +99,13 @@ class Recorder:
                     self.read_to[key] = max(self.read_to[key], each.offset + 1)
             self._changed.notify_all()
 
+    def meet(self, fault: Callable[[Any], object], world: Any) -> None:
+        """Has a fault of a world come and go, and notes when."""
+        began = time.monotonic()
+        fault(world)
+        ended, name = time.monotonic(), fault.__name__
+        self.add(Operation("nemesis", "fault", Outcome.OK, began, ended, "", value=name))
+
     def end(self, process: str, failure: BaseException | None = None) -> None:
         """A client's thread does no more; `failure` ends the run."""
         with self._changed:

@@ -1,14 +1,12 @@
 """A stream tells a consumer group how far it is, and reads on where the group takes nothing."""
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
-import kafkalite
 from kafkalite.client import Admin, Consumer, Producer
 from kafkalite.client.group_admin import GroupAdmin
 from kafkalite.client.network.cluster import Cluster
@@ -47,12 +45,6 @@ def test_a_failed_commit_is_tried_again_after_a_pause() -> None:
     assert progress.is_due(THERE, 200.0 + PAUSE_S)
     progress.committed(THERE, 210.0)
     assert progress.is_due(HERE, 210.0)
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with kafkalite.Broker() as broker:
-        yield broker.bootstrap_servers
 
 
 @pytest.fixture

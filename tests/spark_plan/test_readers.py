@@ -2,7 +2,7 @@
 
 import pickle
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -36,12 +36,6 @@ SCHEMA = StructType(
         StructField("value_size", IntegerType()),
     ]
 )
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with kafkalite.Broker() as broker:
-        yield broker.bootstrap_servers
 
 
 @pytest.fixture

@@ -6,19 +6,12 @@ from typing import Any
 
 import pytest
 
-import kafkalite
 from kafkalite.client import Admin, Producer
 from kafkalite.spark.plan.answers import Logs, answer
 from kafkalite.spark.plan.planner import DataLossError
 from kafkalite.spark.plan.ranges import Position
 
 Json = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with kafkalite.Broker() as broker:
-        yield broker.bootstrap_servers
 
 
 @pytest.fixture
