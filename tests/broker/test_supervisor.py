@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kafkalite
-from broker.test_serve import Serving
+from broker.serving import Serving
 from kafkalite.service import supervisor
 from kafkalite.service.loading import report_loading
 from kafkalite.service.stderr_log import Log

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from client.fake import Close, FakeBroker
+from client.fake_partition import Log, poll_until, produce_response
 from client.logs import TOPIC, Logs, value, values
-from client.test_producer import Log, poll_until, produce_response
 from kafkalite._native import read_batches
 from kafkalite.client import Cluster, Consumer
 from kafkalite.client.consumer import position_lookup

@@ -2,8 +2,6 @@
 
 import random
 import select
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +9,11 @@ import pytest
 
 import kafkalite
 from client.fake import Close, FakeBroker
+from client.fake_partition import Log, send_each, values
 from kafkalite import Broker
 from kafkalite._native import partition_for_key, read_batches
 from kafkalite.client import Admin, Producer
 from kafkalite.client.producer.driven_producer import DrivenProducer
-from kafkalite.client.producer.partition_queue import PartitionQueue
 from kafkalite.errors import (
     BrokerError,
     InvalidArgumentError,
@@ -24,85 +22,6 @@ from kafkalite.errors import (
     UnsupportedVersionError,
 )
 from kafkalite.protocol import messages
-
-
-class Log:
-    """One partition of a fake broker, with Kafka's rule of sequence numbers. `refuse` has the code
-    for the n-th batch that comes in."""
-
-    def __init__(
-        self, refuse: dict[int, int] | None = None, batch_bytes_max: int = 1 << 20
-    ) -> None:
-        self.refuse = refuse or {}
-        self.batch_bytes_max = batch_bytes_max
-        self.sizes: list[int] = []
-        self.came = 0
-        self.values: list[bytes] = []
-        self.stamps: list[tuple[int, int, int]] = []
-        self._next: dict[tuple[int, int], int] = {}
-        self._lock = threading.Lock()
-
-    def take(self, records: bytes) -> tuple[int, int]:
-        """Error code and base offset."""
-        (batch,) = read_batches(records)
-        with self._lock:
-            self.came += 1
-            code = self.refuse.get(self.came, 0)
-            if code:
-                return code, -1
-            if len(records) > self.batch_bytes_max:
-                return 10, -1
-            stamp = (batch.producer_id, batch.producer_epoch)
-            # Of a producer that it has nothing of a broker takes any number for the first.
-            is_known = any(producer_id == batch.producer_id for producer_id, _ in self._next)
-            due = self._next.get(stamp, 0 if is_known else batch.base_sequence)
-            if batch.producer_id >= 0 and batch.base_sequence < due:
-                return 46, -1
-            if batch.producer_id >= 0 and batch.base_sequence > due:
-                return 45, -1
-            self._next[stamp] = due + len(batch.records)
-            self.stamps.append((*stamp, batch.base_sequence))
-            base = len(self.values)
-            self.values += [value for _, _, _, value, _ in batch.records]
-            self.sizes.append(len(records))
-            return 0, base
-
-    def __call__(self, name: str, request: Any) -> Any:
-        if name != "Produce":
-            return ...
-        return produce_response(request, self.take)
-
-
-def produce_response(request: Any, take: Any) -> Any:
-    kind = messages.ProduceResponse
-    inner = kind.TopicProduceResponse
-    topics = []
-    for topic in request.message.topic_data:
-        rows = []
-        for row in topic.partition_data:
-            code, base = take(row.records)
-            rows.append(
-                inner.PartitionProduceResponse(index=row.index, error_code=code, base_offset=base)
-            )
-        topics.append(inner(name=topic.name, partition_responses=rows))
-    return kind(responses=topics)
-
-
-def send_each(producer: DrivenProducer, count: int) -> list[tuple[KafkaliteError | None, int]]:
-    """Sends values 0, 1, … in a batch each; what was told of each."""
-    told: list[tuple[KafkaliteError | None, int]] = []
-    for number in range(count):
-        producer.send(
-            "orders",
-            str(number).encode(),
-            partition=0,
-            on_delivery=lambda error, _topic, _partition, offset: told.append((error, offset)),
-        )
-    return told
-
-
-def values(count: int) -> list[bytes]:
-    return [str(number).encode() for number in range(count)]
 
 
 def test_records_arrive_in_order_with_their_offsets() -> None:
@@ -152,35 +71,6 @@ def test_an_answer_that_is_lost_leads_to_no_duplicate() -> None:
     assert lost
     assert log.values == values(10)
     assert len(told) == 10
-
-
-def test_a_batch_given_up_leaves_the_others_in_order_under_the_next_epoch() -> None:
-    log = Log({3: 10})
-    with (
-        FakeBroker(log) as broker,
-        DrivenProducer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
-    ):
-        told = send_each(producer, 8)
-        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
-            producer.flush()
-        producer.flush()
-    assert log.values == [value for value in values(8) if value != b"2"]
-    assert sum(error is not None for error, _ in told) == 1
-    assert {stamp[1] for stamp in log.stamps} == {0, 1}
-    assert (producer.sent_count, producer.failed_count) == (7, 1)
-
-
-def test_a_producer_that_was_forgotten_goes_on_under_the_next_epoch() -> None:
-    log = Log({2: 59})
-    with (
-        FakeBroker(log) as broker,
-        DrivenProducer(broker.servers, linger_ms=0, max_in_flight=1) as producer,
-    ):
-        for number in range(3):
-            producer.send("orders", str(number).encode(), partition=0)
-            producer.flush()
-    assert log.values == values(3)
-    assert log.stamps == [(7, 0, 0), (7, 1, 0), (7, 1, 1)]
 
 
 def test_what_is_never_acknowledged_is_given_up_after_the_delivery_time_out() -> None:
@@ -417,210 +307,6 @@ def test_a_partition_that_there_is_not_is_refused_with_those_there_are() -> None
         pytest.raises(InvalidArgumentError, match="no partition 2, but 0 to 1"),
     ):
         producer.send("orders", b"value", partition=2)
-
-
-def test_flush_ends_after_a_callback_that_raises_and_raises_it() -> None:
-    """The other batches of the answer stayed under way, and `flush` never returned."""
-    log = Log()
-    told: list[int] = []
-
-    def tell(_error: KafkaliteError | None, _topic: str, _partition: int, offset: int) -> None:
-        told.append(offset)
-        if offset in (1, 2):
-            raise ZeroDivisionError(f"at offset {offset}")
-
-    with FakeBroker(log) as broker, DrivenProducer(broker.servers, linger_ms=60_000) as producer:
-        for number in range(4):
-            producer.send("orders", b"%d" % number, partition=0, on_delivery=tell)
-        with pytest.raises(ZeroDivisionError, match="at offset 1"):
-            producer.flush()
-        assert told == [0, 1, 2, 3]
-        assert producer.pending_count == producer.pending_bytes == 0
-        producer.flush()
-    assert log.values == values(4)
-
-
-def test_a_callback_of_one_partition_that_raises_leaves_those_of_others() -> None:
-    """Partitions of the same answer were forgotten."""
-    told: list[int] = []
-
-    def tell(_error: KafkaliteError | None, _topic: str, partition: int, _offset: int) -> None:
-        told.append(partition)
-        raise ZeroDivisionError
-
-    with (
-        FakeBroker(Log(), partitions=3) as broker,
-        DrivenProducer(broker.servers, linger_ms=60_000, idempotent=False) as producer,
-    ):
-        for partition in range(3):
-            producer.send("orders", b"value", partition=partition, on_delivery=tell)
-        with pytest.raises(ZeroDivisionError):
-            producer.flush()
-        assert sorted(told) == [0, 1, 2]
-        assert producer.sent_count == 3
-
-
-def test_a_callback_may_send_to_a_partition_of_its_own() -> None:
-    log = Log()
-    with (
-        FakeBroker(log, partitions=2) as broker,
-        DrivenProducer(broker.servers, linger_ms=0, batch_bytes=1, acks="0") as producer,
-    ):
-
-        def follow(_error: KafkaliteError | None, _topic: str, _partition: int, _at: int) -> None:
-            producer.send("orders", b"1", partition=1)
-
-        producer.send("orders", b"0", partition=0, on_delivery=follow)
-        producer.flush()
-    assert producer.sent_count == 2
-
-
-def test_callbacks_that_send_are_called_one_after_the_other() -> None:
-    """Each was called within the one before, where that sent: many that had come in one answer
-    ended in a RecursionError."""
-    count = 400
-    told: list[tuple[int, bool]] = []
-    is_told = False
-    with (
-        FakeBroker(Log(), partitions=count) as broker,
-        DrivenProducer(broker.servers, linger_ms=60_000, idempotent=False) as producer,
-    ):
-
-        def follow(_error: KafkaliteError | None, _topic: str, partition: int, _at: int) -> None:
-            nonlocal is_told
-            told.append((partition, is_told))
-            is_told = True
-            producer.send("orders", b"x" * producer._accumulator.batch_bytes, partition=partition)
-            is_told = False
-
-        for partition in range(count):
-            producer.send("orders", b"value", partition=partition, on_delivery=follow)
-        producer.flush()
-    assert told == [(partition, False) for partition in range(count)]
-    assert producer.sent_count == 2 * count
-
-
-def test_a_failure_of_a_record_is_still_told_after_a_callback_that_raised() -> None:
-    def tell(*_told: Any) -> None:
-        raise ZeroDivisionError
-
-    with (
-        FakeBroker(Log({1: 87})) as broker,
-        DrivenProducer(broker.servers, idempotent=False) as producer,
-    ):
-        producer.send("orders", b"value", on_delivery=tell)
-        with pytest.raises(ZeroDivisionError):
-            producer.flush()
-        with pytest.raises(BrokerError, match="INVALID_RECORD"):
-            producer.flush()
-
-
-# --- what is not known to have been taken ---------------------------------------------------------
-
-
-def poll_until(producer: DrivenProducer, reached: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not reached():
-        assert time.monotonic() < deadline
-        producer.poll(10)
-
-
-def queue_of(producer: DrivenProducer) -> PartitionQueue:
-    return producer._sender.queues["orders", 0]
-
-
-def lose_two(producer: DrivenProducer) -> None:
-    """Sends 0 and 1, whose answers are lost, and gives up 0. Before them one is taken: the first
-    goes alone."""
-    producer.send("orders", b"first", partition=0)
-    producer.flush()
-    producer.send("orders", b"0", partition=0)
-    queue = queue_of(producer)
-    queue.pause_ms = 3_600_000  # nothing is sent again before the end of this function
-    producer.send("orders", b"1", partition=0)
-    poll_until(producer, lambda: queue.trouble is not None and len(queue.ready) == 2)
-    queue.ready[0].deadline = queue.paused_until = 0.0
-    producer.send("orders", b"2", partition=0)
-    with pytest.raises(RequestTimedOutError):
-        producer.flush()
-    assert (producer.sent_count, producer.failed_count) == (3, 1)
-
-
-def test_what_was_taken_behind_a_batch_that_is_given_up_is_there_once() -> None:
-    """The answers of two batches were lost, and the first was given up. The second was sent again
-    under the next epoch, and stood in the log twice. Kafka's producer asks under its old number."""
-    log = Log()
-    answers: list[Any] = [..., None, Close()]
-
-    def lose(name: str, request: Any) -> Any:
-        answer = log(name, request)
-        instead = answers.pop(0) if name == "Produce" and answers else ...
-        return answer if instead is ... else instead
-
-    with (
-        FakeBroker(lose) as broker,
-        DrivenProducer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
-    ):
-        lose_two(producer)
-    assert log.values == [b"first", *values(3)]
-
-
-def test_what_was_not_taken_behind_a_batch_that_is_given_up_goes_under_the_next_epoch() -> None:
-    log = Log()
-    answers: list[Any] = [..., None, Close()]
-
-    def lose(name: str, request: Any) -> Any:
-        instead = answers.pop(0) if name == "Produce" and answers else ...
-        return log(name, request) if instead is ... else instead
-
-    with (
-        FakeBroker(lose) as broker,
-        DrivenProducer(broker.servers, linger_ms=0, batch_bytes=1) as producer,
-    ):
-        lose_two(producer)
-    assert log.values == [b"first", b"1", b"2"]
-    assert log.stamps == [(7, 0, 0), (7, 1, 0), (7, 1, 1)]
-
-
-def test_a_batch_that_a_broker_cannot_place_goes_under_the_next_epoch() -> None:
-    """It was given up where the log had lost what was before it. Kafka's producer sends it again
-    (`TransactionManager.canRetry`)."""
-    log = Log({3: 45})
-    with (
-        FakeBroker(log) as broker,
-        DrivenProducer(broker.servers, linger_ms=0, max_in_flight=1) as producer,
-    ):
-        for number in range(4):
-            producer.send("orders", str(number).encode(), partition=0)
-            producer.flush()
-    assert log.values == values(4)
-    assert log.stamps == [(7, 0, 0), (7, 0, 1), (7, 1, 0), (7, 1, 1)]
-
-
-def test_after_the_last_epoch_comes_another_producer_id() -> None:
-    """An epoch of 32768 was an OverflowError in `flush`, again and again."""
-    log = Log({2: 87})
-    ids = iter((7, 8))
-
-    def handle(name: str, request: Any) -> Any:
-        if name == "InitProducerId":
-            return messages.InitProducerIdResponse(producer_id=next(ids), producer_epoch=0)
-        return log(name, request)
-
-    with (
-        FakeBroker(handle) as broker,
-        DrivenProducer(broker.servers, linger_ms=0, max_in_flight=1) as producer,
-    ):
-        producer.send("orders", b"0", partition=0)
-        producer.flush()
-        queue_of(producer).begin_epoch(7, 2**15 - 1)
-        producer.send("orders", b"refused", partition=0)
-        with pytest.raises(BrokerError, match="INVALID_RECORD"):
-            producer.flush()
-        producer.send("orders", b"1", partition=0)
-        producer.flush()
-    assert log.values == values(2)
-    assert log.stamps == [(7, 0, 0), (8, 0, 0)]
 
 
 def test_a_record_with_a_key_waits_for_a_broker_that_is_away() -> None:

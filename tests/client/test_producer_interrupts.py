@@ -15,7 +15,7 @@ import pytest
 
 import kafkalite
 from client.fake import FakeBroker
-from client.test_producer import Log
+from client.fake_partition import Log
 from kafkalite.client import Admin, Producer
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.errors import InvalidArgumentError, RequestTimedOutError

@@ -11,7 +11,7 @@ import pytest
 
 import kafkalite
 from client.fake import Close, FakeBroker
-from client.test_producer import Log, send_each, values
+from client.fake_partition import Log, send_each, values
 from kafkalite.client import Admin, Consumer, Producer
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from oracle.broker import KafkaBroker

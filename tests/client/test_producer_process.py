@@ -15,8 +15,8 @@ import pytest
 
 import kafkalite
 from client.fake import FakeBroker
+from client.fake_partition import Log
 from client.test_lifetime import in_a_fork
-from client.test_producer import Log
 from kafkalite import Broker
 from kafkalite.client import Admin, Consumer, Producer, lifetime
 from kafkalite.errors import RequestTimedOutError

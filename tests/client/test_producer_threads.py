@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from client.fake import Close, FakeBroker
-from client.test_producer import Log
+from client.fake_partition import Log
 from client.test_producer_process import values_of
 from kafkalite import Broker
 from kafkalite._native import RecordAccumulator

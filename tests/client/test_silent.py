@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from client.fake import Close, FakeBroker
+from client.fake_partition import Log, poll_until, produce_response
 from client.logs import TOPIC, Logs, value, values
 from client.silent import Address, mute, unreachable
-from client.test_producer import Log, poll_until, produce_response
 from kafkalite.client import Cluster, Connection, Consumer, GroupOptions
 from kafkalite.client.network import connecting
 from kafkalite.client.network.metadata import metadata_request

@@ -8,7 +8,7 @@ import pytest
 
 import kafkalite
 from client.fake import Close, FakeBroker
-from client.test_producer import Log, produce_response
+from client.fake_partition import Log, produce_response
 from kafkalite._native import read_batches
 from kafkalite.client import Cluster
 from kafkalite.client.producer.driven_producer import DrivenProducer

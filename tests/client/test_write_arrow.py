@@ -13,8 +13,8 @@ import pytest
 
 import kafkalite
 from client.fake import Close, FakeBroker
+from client.fake_partition import Log, produce_response
 from client.silent import mute
-from client.test_producer import Log, produce_response
 from kafkalite.client import LATEST, Admin
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.client.producer.settings import ProducerSettings

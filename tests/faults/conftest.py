@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import kafkalite
+from faults.directories import OFFSETS_PARTITIONS, SESSION_MS, two_directories
 from faults.mount import Mount
 
 
@@ -30,3 +32,18 @@ def mounts(tmp_path: Path) -> Iterator[list[Mount]]:
     finally:
         for each in made:
             each.unmount()
+
+
+@pytest.fixture(params=["none", "group"])
+def two(request: pytest.FixtureRequest, slow: Mount, tmp_path: Path) -> Iterator[kafkalite.Broker]:
+    """A broker with two log directories, of which `slow` is one, with and without a flush for
+    each write."""
+    config = {
+        **two_directories(slow, tmp_path / "quick"),
+        "kafkalite.acks.fsync": request.param,
+        "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": str(SESSION_MS),
+    }
+    with kafkalite.Broker(config=config) as broker:
+        yield broker

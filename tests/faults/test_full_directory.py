@@ -11,8 +11,8 @@ import pytest
 import kafkalite
 from api.group_requests import find_coordinator
 from api.raw import Connection
+from faults.directories import commit, committed
 from faults.mount import Mount
-from faults.test_slow_directory import commit, committed
 from kafkalite.client import Producer
 from kafkalite.client.admin import Admin
 from kafkalite.errors import ClientError, KafkaliteError

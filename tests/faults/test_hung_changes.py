@@ -20,15 +20,15 @@ from api.batches import batch, values_of
 from api.group_requests import find_coordinator, heartbeat, stable_member
 from api.raw import KEYS, Connection
 from broker.test_scarce_memory import uvarint
-from faults.mount import Mount
-from faults.nemesis import lose_unflushed
-from faults.test_slow_directory import (
+from faults.directories import (
     OFFSETS_PARTITIONS,
     PROMPT_S,
     groups_in,
     partitions_by_directory,
     two_directories,
 )
+from faults.mount import Mount
+from faults.nemesis import lose_unflushed
 from kafkalite.protocol import codes, messages
 
 LONG_MS = 120_000

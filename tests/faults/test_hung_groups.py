@@ -18,8 +18,7 @@ import kafkalite
 from api.batches import batch
 from api.group_requests import describe, heartbeat, stable_member
 from api.raw import KEYS, Connection, request_frame
-from faults.mount import Mount
-from faults.test_slow_directory import (
+from faults.directories import (
     OFFSETS_PARTITIONS,
     PROMPT_S,
     code_of,
@@ -28,6 +27,7 @@ from faults.test_slow_directory import (
     partitions_by_directory,
     two_directories,
 )
+from faults.mount import Mount
 from kafkalite.protocol import codes, messages
 
 BUDGET_BYTES = 2_000_000

@@ -19,6 +19,7 @@ from api.configs import own
 from api.group_requests import commit, find_coordinator, heartbeat, stable_member
 from api.raw import KEYS, Connection
 from broker.test_scarce_memory import uvarint
+from faults.directories import PROMPT_S
 from faults.mount import Mount
 from faults.nemesis import lose_unflushed
 from faults.test_hung_changes import (
@@ -35,7 +36,6 @@ from faults.test_hung_changes import (
     partition_count,
     python_answers,
 )
-from faults.test_slow_directory import PROMPT_S
 from kafkalite.metadata.image import TOPIC
 from kafkalite.protocol import codes, messages
 

@@ -9,8 +9,8 @@ import pytest
 import kafkalite
 from api.raw import KEYS, Connection
 from api.transactions import Transactor
+from faults.directories import PROMPT_S, partitions_by_directory, two_directories
 from faults.mount import Mount
-from faults.test_slow_directory import PROMPT_S, partitions_by_directory, two_directories
 from kafkalite.protocol import codes, messages
 from kafkalite.protocol.java_hash import java_hash
 

@@ -9,8 +9,8 @@ import pytest
 import kafkalite
 from api.batches import batch, values_of
 from api.raw import Connection
+from faults.directories import PROMPT_S, partitions_by_directory, two_directories
 from faults.mount import Mount
-from faults.test_slow_directory import PROMPT_S, partitions_by_directory, two_directories
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 

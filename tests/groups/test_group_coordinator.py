@@ -1,15 +1,13 @@
-"""The coordinator over a log in memory: order, group commit, failures, loading."""
+"""The coordinator over a log in memory: order, group commit, failures."""
 
-import itertools
 import sys
 from typing import Any
 
 import pytest
 
-from groups.fake_host import FakeHost, MemoryLog, collect, make_host
-from groups.play import subscription
+from groups.coordinator_calls import ID, commit, fetched, join, made, restarted, stable, started
+from groups.fake_host import make_host
 from kafkalite import _native
-from kafkalite.coordinator.loader import STEP_COUNT
 from kafkalite.coordinator.record_serde import CoordinatorRecord
 from kafkalite.errors import (
     KafkaliteError,
@@ -22,91 +20,10 @@ from kafkalite.groups import records
 from kafkalite.groups.coordinator import GroupCoordinator
 from kafkalite.groups.events import (
     CommitRequest,
-    JoinAnswer,
-    JoinRequest,
     OffsetToCommit,
     SyncRequest,
 )
-from kafkalite.groups.offsets import CommittedOffset, OffsetsAnswer
-from kafkalite.protocol import codes, messages
-
-ID = b"i" * 16
-
-
-def started(host: FakeHost) -> GroupCoordinator:
-    coordinator = GroupCoordinator(host)
-    coordinator.runtime.start()
-    return coordinator
-
-
-def made(host: FakeHost) -> GroupCoordinator:
-    coordinator = started(host)
-    host.tasks.start(coordinator.runtime.make_topic())
-    return coordinator
-
-
-def commit(
-    coordinator: GroupCoordinator, group: str, offset: int, partition: int = 0, **fields: Any
-) -> list[list[int]]:
-    """Where the codes arrive."""
-    arrived: list[list[int]] = []
-    given = {"member_id": "", "generation_id": -1, "metadata": "", "retention_ms": -1, **fields}
-    request = CommitRequest(
-        member_id=given["member_id"],
-        group_instance_id=None,
-        generation_id=given["generation_id"],
-        retention_time_ms=given["retention_ms"],
-        knows_missing_groups=True,
-        offsets=[OffsetToCommit("t", ID, partition, offset, -1, given["metadata"])],
-    )
-    coordinator.commit(group, request, arrived.append)
-    return arrived
-
-
-def fetched(coordinator: GroupCoordinator, group: str, stable: bool = False) -> dict[int, int]:
-    answer = coordinator.fetch_offsets(group, stable)
-    offsets = answer.result().offsets.get("t", {}) if answer.is_done else {}
-    return {index: each.offset for index, each in offsets.items()}
-
-
-def join(
-    coordinator: GroupCoordinator,
-    group: str,
-    member_id: str = "",
-    instance: str | None = None,
-    session_ms: int = 10_000,
-) -> list[JoinAnswer]:
-    request = JoinRequest(
-        member_id=member_id,
-        group_instance_id=instance,
-        client_id="client",
-        client_host="/h",
-        rebalance_timeout_ms=60_000,
-        session_timeout_ms=session_ms,
-        protocol_type="consumer",
-        protocols=(("range", subscription("u")),),
-        reason=None,
-        needs_member_id=False,
-        can_skip_assignment=True,
-    )
-    return collect(coordinator.join(group, request))
-
-
-def stable(
-    host: FakeHost,
-    coordinator: GroupCoordinator,
-    group: str,
-    instance: str | None = None,
-    session_ms: int = 10_000,
-) -> str:
-    joined = join(coordinator, group, "", instance, session_ms)
-    host.run()
-    member_id = joined[0].member_id
-    request = SyncRequest(member_id, instance, 1, None, None, {member_id: b"all"})
-    synced = coordinator.sync(group, request)
-    host.run()
-    assert synced.result().assignment == b"all"
-    return member_id
+from kafkalite.protocol import codes
 
 
 def test_an_offset_is_seen_and_answered_once_it_is_on_disk_and_not_before() -> None:
@@ -282,199 +199,6 @@ def test_topics_that_are_deleted_later_are_no_concern_of_a_failed_partition() ->
     assert sys.getrefcount(topic) == references
 
 
-def restarted(host: FakeHost) -> tuple[FakeHost, GroupCoordinator]:
-    """What a new process finds in the logs."""
-    again = make_host(host.memory_logs, **dict(host.config))
-    coordinator = started(again)
-    again.pass_time(1000)
-    return again, coordinator
-
-
-def test_groups_members_and_offsets_come_back_out_of_the_log() -> None:
-    host = make_host()
-    coordinator = made(host)
-    member_id = stable(host, coordinator, "members")
-    commit(coordinator, "members", 42, member_id=member_id, generation_id=1)
-    commit(coordinator, "simple", 1)
-    commit(coordinator, "simple", 2)
-    commit(coordinator, "ended", 3)
-    host.run()
-    coordinator.delete_group("ended")
-    host.run()
-    again, coordinator = restarted(host)
-    assert fetched(coordinator, "members") == {0: 42}
-    assert fetched(coordinator, "simple") == {0: 2}
-    assert fetched(coordinator, "ended") == {}
-    assert coordinator.heartbeat("members", member_id, None, 1) == codes.NONE
-    _, group = coordinator.describe("members")
-    assert group is not None
-    assert (group.state, group.subscribed_topics) == ("Stable", {"u"})
-    assert coordinator.describe("ended") == (codes.NONE, None)
-    again.pass_time(20_000)
-    assert coordinator.heartbeat("members", member_id, None, 1) == codes.UNKNOWN_MEMBER_ID
-
-
-def test_requests_are_put_off_while_their_partition_is_loaded_and_heartbeats_are_not() -> None:
-    host = make_host(**{"offsets.topic.num.partitions": 2})
-    coordinator = made(host)
-    names = {coordinator.runtime.partition_of(f"g{n}"): f"g{n}" for n in range(20)}
-    for partition in (0, 1):
-        for offset in range(3000):
-            commit(coordinator, names[partition], offset, offset, metadata="m" * 600)
-            if offset % 300 == 0:
-                host.run()
-        host.run()
-    again = make_host(host.memory_logs, **dict(host.config))
-    coordinator = started(again)
-    late = names[1]
-    assert coordinator.runtime.find(late)[1] == codes.COORDINATOR_LOAD_IN_PROGRESS
-    assert commit(coordinator, late, 1) == [[codes.COORDINATOR_LOAD_IN_PROGRESS]]
-    assert coordinator.heartbeat(late, "m", None, 1) == codes.NONE
-    assert coordinator.list_groups()[0] == codes.COORDINATOR_LOAD_IN_PROGRESS
-    while coordinator.runtime.find(late)[1]:
-        again.turn()
-        again.flush()
-    assert coordinator.runtime.find(names[0])[1] == codes.COORDINATOR_LOAD_IN_PROGRESS
-    assert len(fetched(coordinator, late)) == 3000
-    again.pass_time(1000)
-    assert len(fetched(coordinator, names[0])) == 3000
-    assert again.memory_logs[0].reads > 3
-
-
-def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
-    log = MemoryLog()
-
-    def transactional(producer_id: int, offset: int) -> None:
-        builder = _native.BatchBuilder(
-            producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True
-        )
-        committed = CommittedOffset(offset, -1, "", 5, -1, ID)
-        builder.append(1, *records.offset_record("g", "t", producer_id, committed))
-        log.append(builder.finish())
-
-    def marker(producer_id: int, commit: bool) -> None:
-        log.append(_native.end_transaction_marker(1, producer_id, 0, commit=commit))
-
-    def plain(partition: int, offset: int) -> None:
-        builder = _native.BatchBuilder()
-        committed = CommittedOffset(offset, -1, "", 5, -1, ID)
-        builder.append(1, *records.offset_record("g", "t", partition, committed))
-        log.append(builder.finish())
-
-    transactional(1, 10)
-    marker(1, True)
-    transactional(2, 20)
-    marker(2, False)
-    transactional(3, 30)
-    plain(3, 33)
-    marker(3, True)
-    transactional(4, 40)
-    log.high_watermark = log.end
-    host = make_host({0: log}, **{"offsets.topic.num.partitions": 1})
-    coordinator = started(host)
-    host.pass_time(100)
-    assert fetched(coordinator, "g") == {1: 10, 3: 33}
-    unstable: list[bool | None] = []
-
-    def tell(answer: OffsetsAnswer) -> None:
-        check = answer.is_unstable
-        unstable.append(None if check is None else check("t", 4))
-
-    tell(coordinator.fetch_offsets("g", True).result())
-    tell(coordinator.fetch_offsets("g", False).result())
-    assert unstable == [True, None]
-
-
-def test_records_of_newer_kinds_are_passed_over_and_their_groups_not_taken_over() -> None:
-    log = MemoryLog()
-    builder = _native.BatchBuilder()
-    key = b"\0\3" + messages.ConsumerGroupMetadataKey(group_id="modern").encode(0)
-    builder.append(1, key, b"\0\0" + messages.ConsumerGroupMetadataValue(epoch=3).encode(0))
-    builder.append(1, b"\x7f\xff new", b"new")
-    builder.append(1, b"\0\2\xff", b"torn")
-    committed = CommittedOffset(8, -1, "", 5, -1, ID)
-    builder.append(1, *records.offset_record("modern", "t", 0, committed))
-    log.append(builder.finish())
-    log.high_watermark = log.end
-    host = make_host({0: log}, **{"offsets.topic.num.partitions": 1})
-    coordinator = started(host)
-    host.pass_time(100)
-    assert fetched(coordinator, "modern") == {0: 8}
-    answer = join(coordinator, "modern")[0]
-    assert answer.error_code == codes.INCONSISTENT_GROUP_PROTOCOL
-    assert any("offset 2 is not taken" in line for line in host.log.lines)
-    assert [each.knows_all for each in coordinator.runtime.shards] == [False]
-    kept = commit(coordinator, "modern", 9)
-    refused = commit(coordinator, "modern", 10, generation_id=0)
-    host.run()
-    assert (kept, refused) == ([[codes.NONE]], [[codes.UNKNOWN_MEMBER_ID]])
-    assert fetched(coordinator, "modern") == {0: 9}
-    assert list(coordinator.list_groups()[1]) == []
-
-
-def test_a_newer_group_whose_record_cannot_be_read_is_not_taken_over_either() -> None:
-    """Another version of the value, written by a broker of the future."""
-    log = MemoryLog()
-    builder = _native.BatchBuilder()
-    key = b"\0\3" + messages.ConsumerGroupMetadataKey(group_id="modern").encode(0)
-    builder.append(1, key, b"\0\7 unknown")
-    for _ in range(3):
-        builder.append(1, b"\0\x20 unknown kind %d" % builder.records_count, b"kept")
-    log.append(builder.finish())
-    log.high_watermark = log.end
-    host = make_host({0: log}, **{"offsets.topic.num.partitions": 1})
-    coordinator = started(host)
-    host.pass_time(100)
-    answer = join(coordinator, "modern")[0]
-    assert answer.error_code == codes.INCONSISTENT_GROUP_PROTOCOL
-    (line,) = [line for line in host.log.lines if "not known" in line]
-    assert "3 record(s) of kind 32" in line
-
-
-def offsets_log(count: int, directory: str = "one") -> MemoryLog:
-    """So many offsets of group `g`, in one batch."""
-    log = MemoryLog()
-    log.directory = directory
-    builder = _native.BatchBuilder()
-    for index in range(count):
-        committed = CommittedOffset(index, -1, "", 5, -1, ID)
-        builder.append(1, *records.offset_record("g", "t", index, committed))
-    log.append(builder.finish())
-    log.high_watermark = log.end
-    return log
-
-
-def test_loading_stops_after_some_records_for_other_work() -> None:
-    host = make_host({0: offsets_log(3000)}, **{"offsets.topic.num.partitions": 1})
-    coordinator = started(host)
-    (shard,) = coordinator.runtime.shards
-    counts = [0]
-    while coordinator.runtime.is_loading:
-        host.flush()
-        callback = host.timers.pop_due(host.time_ms)
-        if callback is not None:
-            callback()
-        counts.append(len(shard.machine.offsets.partitions_of("g")))
-    steps = [after - before for before, after in itertools.pairwise(counts)]
-    assert counts[-1] == 3000
-    assert max(steps) == STEP_COUNT
-
-
-def test_a_directory_that_does_not_answer_holds_up_the_loading_of_its_own_partitions_only() -> None:
-    """The control thread itself read the logs, and waited with everybody else."""
-    logs = {index: offsets_log(3, "hung" if index == 0 else "going") for index in range(3)}
-    host = make_host(logs)
-    coordinator = started(host)
-    hung = next(each for each in host.working if each[0].__self__._log is logs[0])
-    host.working.remove(hung)
-    host.pass_time(100)
-    refusals = [shard.refusal() for shard in coordinator.runtime.shards]
-    assert refusals == [codes.COORDINATOR_LOAD_IN_PROGRESS, codes.NONE, codes.NONE]
-    host.working.append(hung)
-    host.pass_time(100)
-    assert coordinator.runtime.shards[0].refusal() == codes.NONE
-
-
 def test_a_commit_on_its_way_does_not_outlive_its_group() -> None:
     host = make_host()
     coordinator = made(host)
@@ -609,9 +333,6 @@ def test_a_new_group_is_written_before_its_first_generation() -> None:
     record = records.SERDE.read(key, value)
     assert isinstance(record, CoordinatorRecord)
     assert (record.kind, record.value.generation, record.value.protocol_type) == (2, 0, "")
-
-
-# --- what waits for a disk that does not answer ---------------------------------------------------
 
 
 def test_what_waits_for_the_disk_is_counted_until_it_is_answered() -> None:

@@ -7,8 +7,8 @@ Kafka's coordinator answers after `offsets.commit.timeout.ms`, and keeps what it
 
 from typing import Any
 
+from groups.coordinator_calls import commit, fetched, join, made, stable
 from groups.fake_host import FakeHost, collect, make_host
-from groups.test_group_coordinator import commit, fetched, join, made, stable
 from kafkalite.groups.coordinator import GroupCoordinator
 from kafkalite.groups.events import CommitRequest, OffsetsInTransaction, OffsetToCommit, SyncRequest
 from kafkalite.protocol import codes

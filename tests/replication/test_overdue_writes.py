@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from api.group_requests import find_coordinator
 from api.raw import Connection
 from cluster.brokers import Kind
-from faults.test_slow_directory import commit
+from faults.directories import commit
 from kafkalite.metadata.image import OFFSETS_TOPIC
 from kafkalite.protocol import codes, messages
 from oracle.broker import KafkaBroker
