@@ -283,9 +283,10 @@ fn make_batch(contents: &Contents) -> (Vec<u8>, usize) {
         value.truncate(contents.value_bytes);
         let key = format!("key-{:012}", number * 7919);
         let header: (&[u8], Option<&[u8]>) = (b"trace", Some(b"0123456789abcdef"));
-        let (key, headers) = match contents.with_key_and_header {
-            true => (Some(key.as_bytes()), [header].to_vec()),
-            false => (None, Vec::new()),
+        let (key, headers) = if contents.with_key_and_header {
+            (Some(key.as_bytes()), [header].to_vec())
+        } else {
+            (None, Vec::new())
         };
         builder
             .append(NOW_MS + number as i64, key, Some(&value), &headers)

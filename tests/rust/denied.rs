@@ -67,9 +67,10 @@ fn behind_header(answer: &[u8], flexible: bool) -> Reader<'_> {
 fn topics(writer: &mut Writer, by_id: bool, flexible: bool, partition: impl Fn(&mut Writer)) {
     writer.array_length(2, flexible);
     for (name, id) in [("t", TOPIC_ID), ("missing", NO_TOPIC_ID)] {
-        match by_id {
-            true => writer.uuid(&id),
-            false => writer.string(name, flexible),
+        if by_id {
+            writer.uuid(&id);
+        } else {
+            writer.string(name, flexible);
         }
         writer.array_length(1, flexible);
         writer.i32(0);
@@ -87,9 +88,10 @@ fn codes(
 ) -> Vec<i16> {
     let mut codes = Vec::new();
     for _ in 0..reader.array_length(flexible).unwrap() {
-        match by_id {
-            true => drop(reader.uuid().unwrap()),
-            false => drop(reader.string(flexible).unwrap()),
+        if by_id {
+            drop(reader.uuid().unwrap());
+        } else {
+            drop(reader.string(flexible).unwrap());
         }
         for _ in 0..reader.array_length(flexible).unwrap() {
             reader.i32().unwrap();
@@ -238,9 +240,10 @@ fn metadata_request(version: i16, asked: Option<&[(Option<&str>, Uuid)]>) -> Wri
         if version >= 10 {
             writer.uuid(id);
         }
-        match version >= 10 {
-            true => writer.nullable_string(*name, flexible),
-            false => writer.string(name.unwrap_or_default(), flexible),
+        if version >= 10 {
+            writer.nullable_string(*name, flexible);
+        } else {
+            writer.string(name.unwrap_or_default(), flexible);
         }
         writer.no_tags(flexible);
     }

@@ -41,9 +41,10 @@ fn seeds() -> Vec<Vec<u8>> {
 
 fn topic(writer: &mut Writer, by_id: bool, flexible: bool) {
     writer.array_length(1, flexible);
-    match by_id {
-        true => writer.uuid(&Uuid([7; 16])),
-        false => writer.string("topic", flexible),
+    if by_id {
+        writer.uuid(&Uuid([7; 16]));
+    } else {
+        writer.string("topic", flexible);
     }
     writer.array_length(1, flexible);
 }

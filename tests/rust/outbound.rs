@@ -41,9 +41,10 @@ fn serve(answers: Vec<Answer>) -> (u16, JoinHandle<()>) {
         for answer in answers {
             let (mut socket, _) = listener.accept().unwrap();
             while let Some(request) = read_frame(&mut socket) {
-                match request[..2] == 18_i16.to_be_bytes() {
-                    true => versions(&request, &mut socket),
-                    false => answer(&request, &mut socket),
+                if request[..2] == 18_i16.to_be_bytes() {
+                    versions(&request, &mut socket)
+                } else {
+                    answer(&request, &mut socket)
                 }
             }
         }

@@ -191,10 +191,12 @@ pub fn read(
                 }
                 continue;
             }
-            let place = match may_see {
-                false => Err(codes::TOPIC_AUTHORIZATION_FAILED),
-                true if !knows(version, timestamp) => Err(codes::UNSUPPORTED_VERSION),
-                true => locate(&topic, index, current_leader_epoch, replica_id, isolation),
+            let place = if !may_see {
+                Err(codes::TOPIC_AUTHORIZATION_FAILED)
+            } else if !knows(version, timestamp) {
+                Err(codes::UNSUPPORTED_VERSION)
+            } else {
+                locate(&topic, index, current_leader_epoch, replica_id, isolation)
             };
             request.partitions.push(Asked {
                 topic: place_of_topic,

@@ -87,7 +87,9 @@ pub fn committed_view(
             let first = open.remove(&header.producer_id);
             let is_abort = is_abort_marker(&mut reader, walk.loaded(&header))
                 .map_err(|error| walk.corrupt(&header, &error.to_string()))?;
-            if let (Some(first), true) = (first, is_abort) {
+            if let Some(first) = first
+                && is_abort
+            {
                 aborted.insert(header.producer_id, first, header.base_offset);
             }
         } else if header.is_transactional() {

@@ -135,9 +135,10 @@ impl Shape {
                 _ => Fields::empty(),
             }
         };
-        let value_fields = match formats.flatten {
-            true => Fields::from(flattened),
-            false => fields_of(Column::Value),
+        let value_fields = if formats.flatten {
+            Fields::from(flattened)
+        } else {
+            fields_of(Column::Value)
         };
         let key = typed("key", &formats.key, &formats, fields_of(Column::Key))?;
         let value = typed("value", &formats.value, &formats, value_fields)?;
@@ -371,9 +372,10 @@ fn typed(name: &str, side: &Side, formats: &Formats, fields: Fields) -> Result<O
     }
     let is_csv = side.format == Format::Csv;
     for field in fields.iter() {
-        let is_decodable = match is_csv {
-            true => csv::is_decodable(field.data_type()),
-            false => build::is_buildable(field.data_type()),
+        let is_decodable = if is_csv {
+            csv::is_decodable(field.data_type())
+        } else {
+            build::is_buildable(field.data_type())
         };
         if !is_decodable {
             return refuse(format!(

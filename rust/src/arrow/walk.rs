@@ -156,9 +156,10 @@ pub fn append_counted(
     let count = header.records_count as usize;
     let left = count - cursor.passed;
     cursor.passed += builder.append_count(left, header.timestamp_type() as i32);
-    match cursor.passed == count {
-        true => Walked::Exhausted,
-        false => Walked::Full,
+    if cursor.passed == count {
+        Walked::Exhausted
+    } else {
+        Walked::Full
     }
 }
 

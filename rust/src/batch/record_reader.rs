@@ -60,12 +60,11 @@ impl RecordReader {
             return Ok(RecordStream::new(&header, Source::Legacy(bytes, entries)));
         }
         let records = &batch[RECORD_BATCH_OVERHEAD..];
-        let records = match codec != Codec::None && header.records_count > 0 {
-            true => {
-                let (inflater, inflated) = (&mut self.inflater, &mut self.inflated);
-                RawRecords::inflate(codec, records, inflater, inflated)?
-            }
-            false => RawRecords::Whole(records, 0),
+        let records = if codec != Codec::None && header.records_count > 0 {
+            let (inflater, inflated) = (&mut self.inflater, &mut self.inflated);
+            RawRecords::inflate(codec, records, inflater, inflated)?
+        } else {
+            RawRecords::Whole(records, 0)
         };
         Ok(RecordStream::new(&header, Source::Current(records)))
     }

@@ -56,9 +56,10 @@ pub fn leading(records: &[u8]) -> Leading {
         Some(_) => return Leading::Corrupt,
     }
     let size = LOG_OVERHEAD + usize::try_from(length).unwrap_or(usize::MAX >> 1);
-    match size <= records.len() {
-        true => Leading::Batch(size),
-        false => Leading::End,
+    if size <= records.len() {
+        Leading::Batch(size)
+    } else {
+        Leading::End
     }
 }
 

@@ -128,9 +128,10 @@ impl<'a> RawRecords<'a> {
             let is_in_line = record.offset_delta == index;
             walk.add(index, timestamp, record.has_null_key, is_in_line);
         }
-        match header.records_count > 0 && !self.is_over()? {
-            true => Err(Malformed::Remainder.into_error()),
-            false => Ok(walk),
+        if header.records_count > 0 && !self.is_over()? {
+            Err(Malformed::Remainder.into_error())
+        } else {
+            Ok(walk)
         }
     }
 }

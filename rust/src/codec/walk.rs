@@ -132,9 +132,10 @@ fn read_struct<M: Maker>(
             maker.set_default(&mut open, index, of)?;
         }
     }
-    let tag_count = match spoken.is_flexible {
-        true => reader.uvarint()?,
-        false => 0,
+    let tag_count = if spoken.is_flexible {
+        reader.uvarint()?
+    } else {
+        0
     };
     for _ in 0..tag_count {
         maker.begin_element();
@@ -389,9 +390,10 @@ impl fmt::Write for Quoted {
             end -= 1;
         }
         self.0.push_str(text.get(..end).unwrap_or_default());
-        match end == text.len() {
-            true => Ok(()),
-            false => Err(fmt::Error),
+        if end == text.len() {
+            Ok(())
+        } else {
+            Err(fmt::Error)
         }
     }
 }

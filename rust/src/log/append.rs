@@ -100,12 +100,13 @@ impl Log {
         self.append_checked(requests, now_ms, |_| {
             self.check_role(role)?;
             let expected_offset = self.offsets().log_end_offset;
-            match expected_offset == fetch_offset {
-                true => Ok(()),
-                false => Err(Error::UnexpectedAppendOffset {
+            if expected_offset == fetch_offset {
+                Ok(())
+            } else {
+                Err(Error::UnexpectedAppendOffset {
                     expected_offset,
                     found_offset: fetch_offset,
-                }),
+                })
             }
         })
     }
@@ -256,7 +257,9 @@ impl<'a, 'r> Appending<'a, 'r> {
                 Ok(good) => self.append_one(request, good, before),
                 Err(error) => Err(error.clone()),
             };
-            if let (true, Err(error)) = (self.is_replicated(request), &answer) {
+            if self.is_replicated(request)
+                && let Err(error) = &answer
+            {
                 self.gap.get_or_insert_with(|| error.clone());
             }
             self.answers.push(answer);
@@ -289,11 +292,10 @@ impl<'a, 'r> Appending<'a, 'r> {
         self.run.size_bytes += good.size_bytes() as u64;
         self.run.next_offset = next_offset;
         self.run.requests.push(request);
-        if let (true, Some(room), Some(first)) = (
-            self.run.staged.is_empty(),
-            &mut self.room,
-            good.batches.first(),
-        ) {
+        if self.run.staged.is_empty()
+            && let Some(room) = &mut self.room
+            && let Some(first) = good.batches.first()
+        {
             room.begin(first.header.max_timestamp);
         }
         self.run.staged.push(request);
@@ -351,9 +353,10 @@ impl<'a, 'r> Appending<'a, 'r> {
         self.log.check_writable()?;
         self.check_no_gap(request)?;
         // What was to be written may have failed: then the offsets start lower than thought.
-        let base_offset = match self.is_replicated(request) {
-            true => first_offset,
-            false => self.run.next_offset,
+        let base_offset = if self.is_replicated(request) {
+            first_offset
+        } else {
+            self.run.next_offset
         };
         if self.active.size_bytes() > 0 || base_offset > self.active.base_offset() {
             self.active = self.log.roll(self.appender, base_offset, self.now_ms)?;
@@ -508,13 +511,14 @@ impl<'a, 'r> Appending<'a, 'r> {
         }
         let records = run.next_offset.saturating_sub(log_end_offset);
         let traffic = &self.log.traffic;
-        match run
+        if run
             .staged
             .iter()
             .any(|request| self.is_replicated(*request))
         {
-            true => traffic.note_replicated(run.size_bytes),
-            false => traffic.note_appended(records.cast_unsigned(), run.size_bytes),
+            traffic.note_replicated(run.size_bytes);
+        } else {
+            traffic.note_appended(records.cast_unsigned(), run.size_bytes);
         }
         // What was staged is what was written, and what the producers know.
         let end = self.active.end();

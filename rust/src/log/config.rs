@@ -39,9 +39,10 @@ impl ThrottledReplicas {
         });
         let mut replicas: Vec<(i32, i32)> = replicas.collect();
         replicas.sort_unstable();
-        match replicas.is_empty() {
-            true => ThrottledReplicas::None,
-            false => ThrottledReplicas::These(replicas.into()),
+        if replicas.is_empty() {
+            ThrottledReplicas::None
+        } else {
+            ThrottledReplicas::These(replicas.into())
         }
     }
 
@@ -158,9 +159,10 @@ impl LogConfig {
     /// For how long a segment takes records: `segment.ms`, or less where `max.compaction.lag.ms`
     /// wants them compacted earlier, which an active segment is not.
     pub fn segment_ms_max(&self) -> i64 {
-        match self.cleanup_policy.compact && self.max_compaction_lag_ms > 0 {
-            true => self.segment_ms.min(self.max_compaction_lag_ms),
-            false => self.segment_ms,
+        if self.cleanup_policy.compact && self.max_compaction_lag_ms > 0 {
+            self.segment_ms.min(self.max_compaction_lag_ms)
+        } else {
+            self.segment_ms
         }
     }
 

@@ -235,12 +235,13 @@ impl Log {
 
     /// Errors: `NotLeader` where another role has begun since `role`.
     pub fn check_role(&self, role: u64) -> Result<()> {
-        match self.role_count.load(Ordering::Acquire) == role {
-            true => Ok(()),
-            false => Err(Error::NotLeader {
+        if self.role_count.load(Ordering::Acquire) == role {
+            Ok(())
+        } else {
+            Err(Error::NotLeader {
                 topic: self.topic.to_string(),
                 partition: self.partition,
-            }),
+            })
         }
     }
 

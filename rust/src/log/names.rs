@@ -118,9 +118,10 @@ pub fn future_directory(topic: &str, partition: i32, unique: &str) -> String {
 /// Splits `orders-3.<unique>-future` into topic and partition.
 pub fn parse_future_directory(name: &str) -> Option<(&str, i32)> {
     let (partition, unique) = name.strip_suffix(FUTURE_DIRECTORY)?.rsplit_once('.')?;
-    match unique.is_empty() || unique.contains('-') {
-        true => None,
-        false => parse_partition_directory(partition),
+    if unique.is_empty() || unique.contains('-') {
+        None
+    } else {
+        parse_partition_directory(partition)
     }
 }
 

@@ -249,9 +249,10 @@ impl Log {
                 continue;
             }
             let found = segment.largest_timestamp().and_then(|largest| {
-                match largest.timestamp < timestamp {
-                    true => Ok(None),
-                    false => find_in_segment(&segment, timestamp, log_start_offset),
+                if largest.timestamp < timestamp {
+                    Ok(None)
+                } else {
+                    find_in_segment(&segment, timestamp, log_start_offset)
                 }
             });
             match found {

@@ -220,9 +220,10 @@ impl Connection {
 /// The time until `due`. Errors: it is over.
 fn left(due: Instant) -> IoResult<Duration> {
     let left = due.saturating_duration_since(Instant::now());
-    match left.is_zero() {
-        true => Err(silent()),
-        false => Ok(left),
+    if left.is_zero() {
+        Err(silent())
+    } else {
+        Ok(left)
     }
 }
 

@@ -286,11 +286,12 @@ impl Node {
         is_avoided: impl Fn(&Arc<LogDirectory>) -> bool,
     ) -> Result<Vec<Uuid>> {
         let chosen = ids_of(&self.directories.for_new_logs(count, is_avoided));
-        match chosen.len() == count {
-            true => Ok(chosen),
-            false => Err(Error::InvalidArgument(
+        if chosen.len() == count {
+            Ok(chosen)
+        } else {
+            Err(Error::InvalidArgument(
                 "no log directory is online".to_owned(),
-            )),
+            ))
         }
     }
 

@@ -125,9 +125,10 @@ impl MessageCodec {
         is_message: bool,
         fields: Vec<NewField<'_>>,
     ) -> PyResult<MessageCodec> {
-        let message = match is_message {
-            true => Some(Message::find(&name)?),
-            false => None,
+        let message = if is_message {
+            Some(Message::find(&name)?)
+        } else {
+            None
         };
         let fields = fields.into_iter().map(|(name, default, inner)| {
             let default = match default.bind(py) {
@@ -464,7 +465,9 @@ impl<'a, 'py> Source<'a> for Attribute<'a, 'py> {
         let elements: PyResult<Vec<Self>> = elements
             .map(|element| of_element(self.told(element)?))
             .collect();
-        if let (true, Ok(list)) = (self.is_last, self.object.cast::<PyList>()) {
+        if self.is_last
+            && let Ok(list) = self.object.cast::<PyList>()
+        {
             list.del_slice(0, list.len())?;
         }
         elements

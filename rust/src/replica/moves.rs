@@ -173,9 +173,10 @@ impl Copying {
 
     fn cut_to_batch(&self, offset: i64, now_ms: i64) -> Result<()> {
         let own = self.future.offsets();
-        match own.log_start_offset == own.log_end_offset {
-            true => self.start_anew(offset, now_ms),
-            false => self.cut_to(offset, now_ms),
+        if own.log_start_offset == own.log_end_offset {
+            self.start_anew(offset, now_ms)
+        } else {
+            self.cut_to(offset, now_ms)
         }
     }
 

@@ -23,9 +23,10 @@ pub enum Role {
 
 impl Role {
     fn of(registration: &PartitionRegistration, node_id: i32) -> Role {
-        match registration.leader_id == node_id {
-            true => Role::Leader,
-            false => Role::Follower,
+        if registration.leader_id == node_id {
+            Role::Leader
+        } else {
+            Role::Follower
         }
     }
 }
@@ -123,9 +124,10 @@ impl Partition {
             leading: leads_others.then(|| Leading::new(replication.node_id, registration)),
             replication: replication.clone(),
         };
-        match is_alone {
-            true => replica.log.set_replicated_offset(i64::MAX),
-            false => replica.look_again(),
+        if is_alone {
+            replica.log.set_replicated_offset(i64::MAX);
+        } else {
+            replica.look_again();
         }
         replica
     }
@@ -245,12 +247,13 @@ impl Partition {
             .leading
             .as_ref()
             .is_some_and(|leading| leading.is_under_min_isr(self.min_in_sync_replicas()));
-        match is_under {
-            true => Err(Error::NotEnoughReplicas {
+        if is_under {
+            Err(Error::NotEnoughReplicas {
                 topic: self.log.topic().to_owned(),
                 partition: self.index,
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 
@@ -350,9 +353,10 @@ impl Partition {
         let mut requests: Vec<AppendRequest<'_>> = requests.collect();
         let leading_epoch = || {
             let leader_epoch = self.leading_epoch()?;
-            match epochs.iter().all(|epoch| *epoch == leader_epoch) {
-                true => Ok(leader_epoch),
-                false => Err(self.not_leader()),
+            if epochs.iter().all(|epoch| *epoch == leader_epoch) {
+                Ok(leader_epoch)
+            } else {
+                Err(self.not_leader())
             }
         };
         self.log

@@ -248,9 +248,10 @@ impl World {
         broker.process = None;
         broker.life += 1;
         broker.paused_until_ms = 0;
-        let pause_ms = match self.chance(300) {
-            true => self.draw(10, 100),
-            false => self.draw(100, 4_000),
+        let pause_ms = if self.chance(300) {
+            self.draw(10, 100)
+        } else {
+            self.draw(100, 4_000)
         };
         self.after(pause_ms, id, move |world| world.start_broker(id));
     }

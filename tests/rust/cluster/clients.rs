@@ -64,9 +64,10 @@ impl World {
             self.after(wait_ms, CLIENT, move |world| world.produce(number));
         }
         for number in 0..self.plan.consumers {
-            let rack = match self.chance(500) {
-                true => RACKS[number % RACKS.len()],
-                false => "",
+            let rack = if self.chance(500) {
+                RACKS[number % RACKS.len()]
+            } else {
+                ""
             };
             self.consumers.push(Consumer {
                 number,

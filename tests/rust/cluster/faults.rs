@@ -52,9 +52,10 @@ impl Fault {
     pub fn draw(random: &mut Random) -> Vec<Fault> {
         let drawn = ALL.iter().filter(|(_, chance)| random.below(100) < *chance);
         let drawn: Vec<Fault> = drawn.map(|(fault, _)| *fault).collect();
-        match drawn.is_empty() {
-            true => vec![Fault::Kill],
-            false => drawn,
+        if drawn.is_empty() {
+            vec![Fault::Kill]
+        } else {
+            drawn
         }
     }
 }

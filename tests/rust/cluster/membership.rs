@@ -107,9 +107,10 @@ impl World {
             CONTROLLER_MS * 2,
             move |world, reply| world.pulls.push((known, reply)),
             move |world, answer: Option<i64>| {
-                let late_ms = match world.is_calm {
-                    true => 0,
-                    false => world.draw(0, world.plan.metadata_ms_max),
+                let late_ms = if world.is_calm {
+                    0
+                } else {
+                    world.draw(0, world.plan.metadata_ms_max)
                 };
                 world.after(late_ms, id, move |world| {
                     if let Some(version) = answer {
@@ -136,9 +137,12 @@ impl World {
     }
 
     fn topic_plan(&self, metadata: &Metadata) -> TopicPlan {
-        let directory_of = |index| match self.plan.has_two_directories() {
-            true => directory_id(1 + index % 2),
-            false => directory_id(0),
+        let directory_of = |index| {
+            if self.plan.has_two_directories() {
+                directory_id(1 + index % 2)
+            } else {
+                directory_id(0)
+            }
         };
         let partitions = metadata.partitions.iter().enumerate();
         TopicPlan {

@@ -56,12 +56,15 @@ fn keep_quiet() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let loud = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| match IS_QUIET.get() {
-            true => PLACE.set(
-                info.location()
-                    .map(|at| format!("{}:{}", at.file(), at.line())),
-            ),
-            false => loud(info),
+        std::panic::set_hook(Box::new(move |info| {
+            if IS_QUIET.get() {
+                PLACE.set(
+                    info.location()
+                        .map(|at| format!("{}:{}", at.file(), at.line())),
+                )
+            } else {
+                loud(info)
+            }
         }));
     });
 }

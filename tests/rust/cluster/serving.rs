@@ -300,9 +300,10 @@ impl World {
         let waits_for = WaitFor::LowWatermark(offset);
         partition.waiters.register(parked(slot), waits_for);
         let is_early = self.planted == Some(Planted::DeletedByLeaderOnly);
-        let deleted = match is_early {
-            true => Some(Ok(offset)),
-            false => partition.deleted_below(offset),
+        let deleted = if is_early {
+            Some(Ok(offset))
+        } else {
+            partition.deleted_below(offset)
         };
         if deleted.is_none() && !is_over {
             let process = self.process(id).expect("it serves");

@@ -47,11 +47,12 @@ pub(super) fn frame_bytes(partitions: &[FetchPartition]) -> u64 {
 /// many partitions, millions, are not asked for.
 pub(super) fn content_bytes_max(frame_bytes: u64) -> Result<u64> {
     let left_bytes = (ANSWER_BYTES_MAX as u64).saturating_sub(frame_bytes);
-    match left_bytes >= BATCH_BYTES_MAX as u64 {
-        true => Ok(left_bytes),
-        false => Err(Error::MalformedRequest(format!(
+    if left_bytes >= BATCH_BYTES_MAX as u64 {
+        Ok(left_bytes)
+    } else {
+        Err(Error::MalformedRequest(format!(
             "a Fetch whose partitions alone may take {frame_bytes} bytes in the answer"
-        ))),
+        )))
     }
 }
 

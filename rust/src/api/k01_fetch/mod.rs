@@ -211,9 +211,10 @@ fn located(
     version: i16,
 ) -> (i16, Option<Arc<Partition>>) {
     let leader_epoch = member.wanted.current_leader_epoch;
-    let found = match is_replica || version < RACK_SINCE {
-        true => leader(topic, member.key.1, leader_epoch),
-        false => readable(topic, member.key.1, leader_epoch),
+    let found = if is_replica || version < RACK_SINCE {
+        leader(topic, member.key.1, leader_epoch)
+    } else {
+        readable(topic, member.key.1, leader_epoch)
     };
     match found {
         Err(codes::KAFKA_STORAGE_ERROR) => (storage_error(version), None),

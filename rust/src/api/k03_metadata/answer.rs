@@ -184,9 +184,10 @@ fn write_refusal(
 ) {
     let (version, flexible) = (header.api_version, header.flexible);
     writer.i16(error_code);
-    match version >= ALONE_SINCE {
-        true => writer.nullable_string(asked.name, flexible),
-        false => writer.string(asked.name.unwrap_or_default(), flexible),
+    if version >= ALONE_SINCE {
+        writer.nullable_string(asked.name, flexible);
+    } else {
+        writer.string(asked.name.unwrap_or_default(), flexible);
     }
     if version >= 10 {
         writer.uuid(&asked.id);

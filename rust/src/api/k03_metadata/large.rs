@@ -209,9 +209,12 @@ impl Firsts {
         })?;
         let state = RandomState::new();
         let mut repeated = Bits::new(content.len());
-        let key = |asked: &Asked<'_>| match self.has_ids {
-            true => state.hash_one(asked.id),
-            false => state.hash_one(asked.name),
+        let key = |asked: &Asked<'_>| {
+            if self.has_ids {
+                state.hash_one(asked.id)
+            } else {
+                state.hash_one(asked.name)
+            }
         };
         let topic_at = |place: u64| {
             let mut reader = Reader::at(content, place as usize);

@@ -124,9 +124,10 @@ pub fn find<'a>(
         None => {
             let topic = ask.image.topic_by_id(&asked.id);
             let topic = topic.ok_or(codes::UNKNOWN_TOPIC_ID)?;
-            match may_see(&topic.name) {
-                true => Ok(topic),
-                false => Err(codes::TOPIC_AUTHORIZATION_FAILED),
+            if may_see(&topic.name) {
+                Ok(topic)
+            } else {
+                Err(codes::TOPIC_AUTHORIZATION_FAILED)
             }
         }
         Some(name) if !may_see(name) => Err(codes::TOPIC_AUTHORIZATION_FAILED),

@@ -29,9 +29,10 @@ impl<'a> Asked<'a> {
 
     /// The part of it that counts, where only ids do.
     pub fn counted(self, only_ids: bool) -> Self {
-        match only_ids {
-            true => Asked { name: None, ..self },
-            false => self,
+        if only_ids {
+            Asked { name: None, ..self }
+        } else {
+            self
         }
     }
 
@@ -72,20 +73,21 @@ impl Flags {
 
     /// The field of the operations on a topic.
     pub fn topic_operations(&self, ask: &Ask<'_>, name: &str) -> i32 {
-        match self.topic_operations {
-            true => ask.operations(Resource::Topic(name)),
-            false => OPERATIONS_OMITTED,
+        if self.topic_operations {
+            ask.operations(Resource::Topic(name))
+        } else {
+            OPERATIONS_OMITTED
         }
     }
 
     /// The field of the operations on the cluster.
     fn cluster_operations(&self, ask: &Ask<'_>) -> i32 {
-        match self.cluster_operations {
-            true if ask.may(Operation::Describe, Resource::Cluster) => {
-                ask.operations(Resource::Cluster)
-            }
-            true => 0,
-            false => OPERATIONS_OMITTED,
+        if !self.cluster_operations {
+            OPERATIONS_OMITTED
+        } else if ask.may(Operation::Describe, Resource::Cluster) {
+            ask.operations(Resource::Cluster)
+        } else {
+            0
         }
     }
 
@@ -126,9 +128,10 @@ pub fn read_topic<'a>(header: &RequestHeader<'_>, reader: &mut Reader<'a>) -> Re
     } else {
         Uuid::ZERO
     };
-    let name = match version >= 10 {
-        true => reader.nullable_string(flexible)?,
-        false => Some(reader.string(flexible)?),
+    let name = if version >= 10 {
+        reader.nullable_string(flexible)?
+    } else {
+        Some(reader.string(flexible)?)
     };
     reader.skip_tags(flexible)?;
     Ok(Asked { name, id })

@@ -91,9 +91,10 @@ impl Walk {
 impl Grammar {
     /// The topic's name, or its id, as bytes.
     fn topic_bytes<'a>(&self, reader: &mut Reader<'a>) -> Result<&'a [u8]> {
-        match self.by_id {
-            true => reader.take(size_of::<crate::uuid::Uuid>()),
-            false => reader.string_bytes(self.flexible),
+        if self.by_id {
+            reader.take(size_of::<crate::uuid::Uuid>())
+        } else {
+            reader.string_bytes(self.flexible)
         }
     }
 

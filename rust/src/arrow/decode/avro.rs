@@ -108,9 +108,10 @@ impl AvroReader {
         let Some((&[0, a, b, c, d], body)) = bytes.split_first_chunk::<5>() else {
             return Err("it does not begin with 0 and a schema id");
         };
-        let plan = match self.by_id.is_empty() {
-            true => self.for_all.as_ref(),
-            false => self.by_id.get(&u32::from_be_bytes([a, b, c, d])),
+        let plan = if self.by_id.is_empty() {
+            self.for_all.as_ref()
+        } else {
+            self.by_id.get(&u32::from_be_bytes([a, b, c, d]))
         };
         Ok((plan.ok_or("its schema id is none of the registry")?, body))
     }
@@ -266,12 +267,11 @@ impl<'a> Data<'a> {
                 let mut fits = true;
                 while let Some(count) = self.block()? {
                     for _ in 0..count {
-                        match fits {
-                            true => {
-                                fits = self.value(inner, items)?;
-                                items.refuse_outgrown()?;
-                            }
-                            false => self.skip_step(inner)?,
+                        if fits {
+                            fits = self.value(inner, items)?;
+                            items.refuse_outgrown()?;
+                        } else {
+                            self.skip_step(inner)?
                         }
                     }
                 }

@@ -246,9 +246,10 @@ impl Builder {
     /// Refuses items of lists that take more memory than a batch may: there may be millions of a byte or two each, and
     /// an item may have hundreds of fields.
     pub(super) fn refuse_outgrown(&self) -> Result<(), &'static str> {
-        match self.len().saturating_mul(self.width_bytes) > ARROW_BATCH_BYTES_MAX {
-            true => Err("the items of its lists take more than 512 MiB"),
-            false => Ok(()),
+        if self.len().saturating_mul(self.width_bytes) > ARROW_BATCH_BYTES_MAX {
+            Err("the items of its lists take more than 512 MiB")
+        } else {
+            Ok(())
         }
     }
 

@@ -107,9 +107,10 @@ impl CsvReader {
 
     /// The value at the start, and what is behind its separator.
     fn value<'a>(&mut self, line: &'a [u8]) -> (Found<'a>, Option<&'a [u8]>) {
-        let space = match self.options.ignore_leading_white_space {
-            true => line.len() - line.trim_ascii_start().len(),
-            false => 0,
+        let space = if self.options.ignore_leading_white_space {
+            line.len() - line.trim_ascii_start().len()
+        } else {
+            0
         };
         let opened = line
             .get(space)
@@ -192,13 +193,15 @@ enum Found<'a> {
 }
 
 fn trim<'a>(value: &'a [u8], options: &CsvOptions) -> &'a [u8] {
-    let value = match options.ignore_leading_white_space {
-        true => value.trim_ascii_start(),
-        false => value,
+    let value = if options.ignore_leading_white_space {
+        value.trim_ascii_start()
+    } else {
+        value
     };
-    match options.ignore_trailing_white_space {
-        true => value.trim_ascii_end(),
-        false => value,
+    if options.ignore_trailing_white_space {
+        value.trim_ascii_end()
+    } else {
+        value
     }
 }
 

@@ -21,9 +21,10 @@ impl<'a> Quoted<'a> {
     /// The string, its escapes decoded.
     #[inline]
     pub fn text(&self) -> Cow<'a, [u8]> {
-        match self.has_escapes {
-            true => unescape(self.raw).into(),
-            false => self.raw.into(),
+        if self.has_escapes {
+            unescape(self.raw).into()
+        } else {
+            self.raw.into()
         }
     }
 }

@@ -72,9 +72,10 @@ impl Decoder {
         let mut bad = Vec::new();
         let mut reason = None;
         for index in 0..values.len() {
-            let read = match values.is_valid(index) {
-                true => self.read(values.value(index), is_ascii),
-                false => Read::Nothing,
+            let read = if values.is_valid(index) {
+                self.read(values.value(index), is_ascii)
+            } else {
+                Read::Nothing
             };
             self.row.end_row();
             match read {

@@ -171,13 +171,14 @@ impl LiveSource {
         let range = log.read(start, ARROW_FETCH_BYTES, true, self.isolation)?;
         if range.is_empty() {
             let (end, what) = visible_end(log.offsets(), self.isolation);
-            return match end < self.stop {
-                true => Err(Error::InvalidArgument(format!(
+            return if end < self.stop {
+                Err(Error::InvalidArgument(format!(
                     "the {what} is {end} now, before {}: the log was cut while it was read",
                     self.stop
-                ))),
+                )))
+            } else {
                 // What is missing before the end was compacted away.
-                false => Ok(None),
+                Ok(None)
             };
         }
         let aborted = match self.isolation {

@@ -251,12 +251,15 @@ fn rebuild(
         ..BatchOptions::of(header)?
     });
     let by_client = ClientTime::of(header);
-    let check_size = |size_bytes: usize| match size_bytes > rules.max_message_bytes {
-        true => Err(Error::MessageTooLarge {
-            size_bytes,
-            max_bytes: rules.max_message_bytes,
-        }),
-        false => Ok(()),
+    let check_size = |size_bytes: usize| {
+        if size_bytes > rules.max_message_bytes {
+            Err(Error::MessageTooLarge {
+                size_bytes,
+                max_bytes: rules.max_message_bytes,
+            })
+        } else {
+            Ok(())
+        }
     };
     records.rewind()?;
     for index in 0..header.records_count {

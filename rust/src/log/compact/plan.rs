@@ -72,9 +72,10 @@ impl CleanPlan {
         };
         let inactive = &segments[..segments.len().saturating_sub(1)];
         let active_base = segments.last().map_or(0, |active| active.base_offset);
-        let dirty = match first_dirty_offset < active_base {
-            true => &inactive[slot_of(inactive, first_dirty_offset)..],
-            false => &[],
+        let dirty = if first_dirty_offset < active_base {
+            &inactive[slot_of(inactive, first_dirty_offset)..]
+        } else {
+            &[]
         };
 
         let lag_ms = config.min_compaction_lag_ms.max(0);

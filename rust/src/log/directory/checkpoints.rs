@@ -51,9 +51,10 @@ impl LogDirectory {
             offsets: offsets.collect(),
         };
         let known = files.read(names::HIGH_WATERMARK_CHECKPOINT);
-        match known.is_ok_and(|known| *known == now) {
-            true => Ok(()),
-            false => files.write(names::HIGH_WATERMARK_CHECKPOINT, now),
+        if known.is_ok_and(|known| *known == now) {
+            Ok(())
+        } else {
+            files.write(names::HIGH_WATERMARK_CHECKPOINT, now)
         }
     }
 

@@ -40,8 +40,8 @@ impl LogDirectories {
                 Err(error) => directories.refused.push((path.clone(), error)),
             }
         }
-        match (directories.online.is_empty(), directories.refused.first()) {
-            (true, Some((_, error))) => Err(error.clone()),
+        match directories.refused.first() {
+            Some((_, error)) if directories.online.is_empty() => Err(error.clone()),
             _ => Ok(directories),
         }
     }
@@ -77,8 +77,8 @@ impl LogDirectories {
                 Err(error) => self.refused.push((directory.path().to_path_buf(), error)),
             }
         }
-        match (self.online.is_empty(), self.refused.first()) {
-            (true, Some((_, error))) => Err(error.clone()),
+        match self.refused.first() {
+            Some((_, error)) if self.online.is_empty() => Err(error.clone()),
             _ => Ok(strays),
         }
     }
@@ -126,8 +126,8 @@ impl LogDirectories {
     pub fn forget_broker_epoch(&self) -> Result<()> {
         let forgotten = self.online.iter().map(|each| each.forget_broker_epoch());
         let (gone, left): (Vec<_>, Vec<_>) = forgotten.partition(Result::is_ok);
-        match (gone.is_empty(), left.into_iter().next()) {
-            (true, Some(error)) => error,
+        match left.into_iter().next() {
+            Some(error) if gone.is_empty() => error,
             _ => Ok(()),
         }
     }

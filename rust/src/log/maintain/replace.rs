@@ -148,9 +148,10 @@ impl Log {
         appender.producers.on_high_watermark(high_watermark);
         *ends = LogEnds {
             log_start_offset,
-            high_watermark: match high_watermark == new.log_end.offset {
-                true => new.log_end,
-                false => LogPosition::unresolved(high_watermark),
+            high_watermark: if high_watermark == new.log_end.offset {
+                new.log_end
+            } else {
+                LogPosition::unresolved(high_watermark)
             },
             replicated_offset: old.replicated_offset,
             cuts: old.cuts + 1,

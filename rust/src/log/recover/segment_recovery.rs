@@ -142,15 +142,17 @@ impl Loader<'_> {
             cut.map_err(Error::io("ftruncate", &path))?;
         }
         // A write that had failed before is told of to whoever has the file, and to nobody later.
-        let synced = match self.parameters.is_synced_later {
-            true => file.check_written(),
-            false => file.sync_data(),
+        let synced = if self.parameters.is_synced_later {
+            file.check_written()
+        } else {
+            file.sync_data()
         };
         synced.map_err(Error::io("fsync", &path))?;
         segment.set_end(rebuilt.end);
-        match is_last {
-            true => segment.activate_recovered(rebuilt.indexes)?,
-            false => segment.replace_indexes_unsynced(&rebuilt.indexes)?,
+        if is_last {
+            segment.activate_recovered(rebuilt.indexes)?;
+        } else {
+            segment.replace_indexes_unsynced(&rebuilt.indexes)?;
         }
         if self.has_aborted(segment, &rebuilt.aborted)? {
             return Ok(());

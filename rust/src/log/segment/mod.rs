@@ -355,9 +355,10 @@ impl Segment {
             // Positions in the index are 32 bits, signed in Kafka, whatever segment.bytes says.
             size_bytes_max: config.segment_bytes.min(i32::MAX as u64),
             ms_max,
-            timestamp_max: match size_bytes > 0 && first >= 0 {
-                true => first.saturating_add(ms_max),
-                false => i64::MAX,
+            timestamp_max: if size_bytes > 0 && first >= 0 {
+                first.saturating_add(ms_max)
+            } else {
+                i64::MAX
             },
             is_over: size_bytes > 0 && (is_full || is_old),
         })

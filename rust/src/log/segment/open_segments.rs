@@ -57,9 +57,10 @@ impl OpenSegments {
         let reserved = DESCRIPTORS_RESERVED + DESCRIPTORS_SPARE;
         let wanted = (segments_max as u64).saturating_add(reserved);
         let descriptors = storage.allow_descriptors(wanted);
-        let affordable = match descriptors >= wanted {
-            true => segments_max,
-            false => segments_max.min((descriptors / 2) as usize),
+        let affordable = if descriptors >= wanted {
+            segments_max
+        } else {
+            segments_max.min((descriptors / 2) as usize)
         };
         let left = descriptors.saturating_sub(affordable as u64);
         let spare = DESCRIPTORS_SPARE.min(left / 2);

@@ -78,10 +78,9 @@ pub fn push_entry(bytes: &mut Vec<u8>, base_offset: i64, entry: TimestampOffset)
     let last = TimeIndex::new(base_offset, bytes)
         .last()
         .map_or(-1, |last| last.timestamp);
-    if let (true, Ok(relative)) = (
-        entry.timestamp > last,
-        u32::try_from(entry.offset - base_offset),
-    ) {
+    if entry.timestamp > last
+        && let Ok(relative) = u32::try_from(entry.offset - base_offset)
+    {
         bytes.extend_from_slice(&entry.timestamp.to_be_bytes());
         bytes.extend_from_slice(&relative.to_be_bytes());
     }

@@ -259,13 +259,14 @@ impl ControlQueue {
             }
         }
         queue.away_since = Some(Instant::now());
-        match queue.is_closed && queue.is_empty() {
-            true => None,
-            false => Some(Taken {
+        if queue.is_closed && queue.is_empty() {
+            None
+        } else {
+            Some(Taken {
                 frames: queue.frames.drain(..).collect(),
                 woken: std::mem::take(&mut queue.woken),
                 notices: std::mem::take(&mut queue.notices),
-            }),
+            })
         }
     }
 

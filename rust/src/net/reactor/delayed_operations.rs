@@ -339,11 +339,12 @@ impl Reactor {
         };
         let caller = connection.session.caller(connection.listener);
         let quotas = &image.permits.quotas;
-        let throttle_ms = match fetch.is_of_follower() {
-            true => 0,
-            false => quotas
+        let throttle_ms = if fetch.is_of_follower() {
+            0
+        } else {
+            quotas
                 .fetched(&caller, fetch.size_bytes(&looked), now_ms)
-                .max(quotas.requested(&caller, FETCH, now_ms)),
+                .max(quotas.requested(&caller, FETCH, now_ms))
         };
         let chunks = match throttle_ms {
             0 => fetch.answer(looked, &shared.context.fetch_sessions, &image, now_ms),

@@ -320,10 +320,7 @@ impl Reactor {
             return Ok(());
         };
         let is_silent = produce.acks == 0;
-        let refusal = match is_silent {
-            true => produce.refusal(),
-            false => None,
-        };
+        let refusal = if is_silent { produce.refusal() } else { None };
         let deadline_ms = now_ms + produce.wait_ms();
         let slot = at.unwrap_or_else(|| connection.session.next_slot());
         let slot = (!is_silent).then_some(slot);
@@ -336,24 +333,21 @@ impl Reactor {
             bytes,
             base,
         );
-        match is_silent {
-            true => {
-                self.spare_requests.put(produce);
-                if let Some(large) = at {
-                    connection.session.answer(large, Vec::new());
-                    self.touch(token);
-                }
+        if is_silent {
+            self.spare_requests.put(produce);
+            if let Some(large) = at {
+                connection.session.answer(large, Vec::new());
+                self.touch(token);
             }
-            false => {
-                let state = Slot::Produce {
-                    produce,
-                    deadline_ms,
-                    pending,
-                };
-                connection.session.place(at, state);
-                if connection.session.waiting_bytes() > MEMORY_FREE_BYTES {
-                    self.account_owed(index);
-                }
+        } else {
+            let state = Slot::Produce {
+                produce,
+                deadline_ms,
+                pending,
+            };
+            connection.session.place(at, state);
+            if connection.session.waiting_bytes() > MEMORY_FREE_BYTES {
+                self.account_owed(index);
             }
         }
         if slot.is_some() && pending > 0 {

@@ -42,13 +42,12 @@ impl Reactor {
             return Some(buffer);
         };
         let is_own = buffer.len() > RECEIVE_BYTES && !self.calls.has_buffer();
-        let (frame, content, back) = match is_own {
-            true => (buffer, content, None),
-            false => {
-                let frame = buffer.get(content.clone()).unwrap_or_default().to_vec();
-                let content = 0..content.len();
-                (frame, content, Some(buffer))
-            }
+        let (frame, content, back) = if is_own {
+            (buffer, content, None)
+        } else {
+            let frame = buffer.get(content.clone()).unwrap_or_default().to_vec();
+            let content = 0..content.len();
+            (frame, content, Some(buffer))
         };
         self.put_large(index, slot, frame, content, false);
         back

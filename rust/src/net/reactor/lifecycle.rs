@@ -124,9 +124,10 @@ impl Reactor {
             let is_held = (connection.is_blocked || connection.memory.waits) && !has_answers;
             (session.has_open_slots() || is_held) && connection.progress() == progress
         });
-        match waits {
-            true => self.close(index),
-            false => self.give_up_later(index),
+        if waits {
+            self.close(index)
+        } else {
+            self.give_up_later(index)
         }
     }
 

@@ -33,9 +33,10 @@ impl Reactor {
                 .unwrap_or(0)
                 .max(received),
         };
-        let unsent = match connection.is_full {
-            true => counted(session.outbox.memory_bytes()),
-            false => 0,
+        let unsent = if connection.is_full {
+            counted(session.outbox.memory_bytes())
+        } else {
+            0
         };
         let target = counted(wanted) + unsent;
         let present = counted(received) + unsent;
@@ -57,9 +58,10 @@ impl Reactor {
         memory.frame_waits_since_ms = waits_since_ms.or(Some(self.now_ms));
         let is_cut_off = connection.is_cut_off(wanted);
         let token = self.connections.token_of(index);
-        match is_cut_off {
-            true => self.end(token),
-            false => self.queue.wait_for_memory(token),
+        if is_cut_off {
+            self.end(token)
+        } else {
+            self.queue.wait_for_memory(token)
         }
     }
 

@@ -58,9 +58,10 @@ impl Reactor {
             return Ok(false);
         };
         // When memory is short, no more of a new frame is taken than a connection may hold uncounted.
-        let limit = match is_fresh && self.shared.memory.is_exhausted() {
-            true => MEMORY_FREE_BYTES,
-            false => input.buffer.len(),
+        let limit = if is_fresh && self.shared.memory.is_exhausted() {
+            MEMORY_FREE_BYTES
+        } else {
+            input.buffer.len()
         };
         let room = input.buffer.get_mut(input.end..limit).unwrap_or_default();
         let room_bytes = room.len();

@@ -133,9 +133,10 @@ impl Fetcher {
         self.connection = None;
         self.session.on_failure();
         let connection = Connection::open(&address, &self.client_id, due)?;
-        match self.inbox.set_socket(Some(connection.socket()?)) {
-            true => self.connection = Some(connection),
-            false => return Err(ErrorKind::ConnectionAborted.into()),
+        if self.inbox.set_socket(Some(connection.socket()?)) {
+            self.connection = Some(connection);
+        } else {
+            return Err(ErrorKind::ConnectionAborted.into());
         }
         Ok(())
     }

@@ -90,9 +90,10 @@ impl Inbox {
             }
         }
         changes.is_woken = false;
-        match changes.is_stopping {
-            true => None,
-            false => Some(std::mem::take(&mut changes.changes)),
+        if changes.is_stopping {
+            None
+        } else {
+            Some(std::mem::take(&mut changes.changes))
         }
     }
 

@@ -184,9 +184,10 @@ impl AppendBatch {
             });
             let appended = partition.append(batches, now_ms);
             if partition.log.config().acks_fsync {
-                match self.flushes {
-                    true => partition.flush(),
-                    false => partition.request_flush(),
+                if self.flushes {
+                    partition.flush()
+                } else {
+                    partition.request_flush()
                 }
             }
             for (slice, result) in group.iter().zip(appended) {

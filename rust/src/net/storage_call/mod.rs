@@ -103,9 +103,10 @@ impl StorageCall {
             }
             StorageCall::Send { outbox, .. } => storage.reads_of(|| outbox.directory())?,
         };
-        let by_thread_of = match self.is_long() {
-            true => Some(queue),
-            false => self.long_answer_queue(storage, others_wait),
+        let by_thread_of = if self.is_long() {
+            Some(queue)
+        } else {
+            self.long_answer_queue(storage, others_wait)
         };
         Some(Route {
             queue,
@@ -125,9 +126,10 @@ impl StorageCall {
     /// The directory's queue for long answers, if this is one, which is a question of whether others
     /// wait for the network thread, and if no other is being sent there.
     fn long_answer_queue(&self, storage: &StorageIo, others_wait: bool) -> Option<QueueId> {
-        let long_bytes = match others_wait {
-            true => LONG_ANSWER_BYTES_IF_OTHERS_WAIT,
-            false => LONG_ANSWER_BYTES,
+        let long_bytes = if others_wait {
+            LONG_ANSWER_BYTES_IF_OTHERS_WAIT
+        } else {
+            LONG_ANSWER_BYTES
         };
         let StorageCall::Send { outbox, .. } = self else {
             return None;
@@ -196,9 +198,10 @@ impl StorageCall {
                 mut outbox,
             } => {
                 let before = outbox.queued_bytes();
-                let result = match here.is_patient {
-                    true => send_patiently(&transport, &mut outbox, is_here),
-                    false => outbox.flush_from(&*transport, &mut SpareAnswers::default(), is_here),
+                let result = if here.is_patient {
+                    send_patiently(&transport, &mut outbox, is_here)
+                } else {
+                    outbox.flush_from(&*transport, &mut SpareAnswers::default(), is_here)
                 };
                 CallResult::Sent {
                     connection,

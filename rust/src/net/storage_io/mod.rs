@@ -122,9 +122,10 @@ impl StorageIo {
             let result = call.run(&Here::nowhere());
             return Submitted::Made(left, result);
         };
-        let elsewhere = match queue.is_open() {
-            true => route.by_thread_of.and_then(|id| self.queue(id)),
-            false => Some(queue),
+        let elsewhere = if queue.is_open() {
+            route.by_thread_of.and_then(|id| self.queue(id))
+        } else {
+            Some(queue)
         };
         if let Some(elsewhere) = elsewhere {
             call = match elsewhere.put(call) {

@@ -142,9 +142,10 @@ impl Moves {
     /// How long until the next bytes may be copied.
     pub(super) fn wait_for_rate(&self) -> Duration {
         let now_ms = monotonic_ms();
-        match self.throttle.is_exceeded(now_ms) {
-            true => Duration::from_millis(self.throttle.falls_in_ms(now_ms).max(1).cast_unsigned()),
-            false => Duration::ZERO,
+        if self.throttle.is_exceeded(now_ms) {
+            Duration::from_millis(self.throttle.falls_in_ms(now_ms).max(1).cast_unsigned())
+        } else {
+            Duration::ZERO
         }
     }
 
@@ -194,9 +195,10 @@ impl Move {
 
     fn on_told(&self, told: Uuid, lies: DirectoryAssignment, moves: &Moves) {
         let is_assigned = self.is_assigned.lock();
-        let wanted = match *is_assigned {
-            true => self.assignment(&self.to),
-            false => lies,
+        let wanted = if *is_assigned {
+            self.assignment(&self.to)
+        } else {
+            lies
         };
         if wanted.directory_id != told {
             moves.assignments.add(wanted);

@@ -123,9 +123,10 @@ impl Request {
         let decoded = codec_of(kind)?
             .get()
             .decode_within(kind.py(), &body, version, &budget);
-        match budget.is_over() {
-            true => Ok(None),
-            false => decoded.map(Some),
+        if budget.is_over() {
+            Ok(None)
+        } else {
+            decoded.map(Some)
         }
     }
 
@@ -192,9 +193,10 @@ impl Requests {
     fn hold(&self, py: Python<'_>, bytes: i64) -> PyResult<()> {
         let shared = &self.broker.started(py)?.shared;
         let count = usize::try_from(bytes.unsigned_abs()).unwrap_or(usize::MAX);
-        match bytes < 0 {
-            true => shared.memory.release(count),
-            false => shared.memory.charge(count),
+        if bytes < 0 {
+            shared.memory.release(count);
+        } else {
+            shared.memory.charge(count);
         }
         Ok(())
     }

@@ -44,11 +44,12 @@ impl Partition {
         let is_empty = self.is_empty_beside(leader_start);
         if self.ends_within_a_batch(records, fetch_offset, is_empty) {
             let first_offset = base_offset(records);
-            match is_empty {
+            if is_empty {
                 // The log then starts below the leader's log start until `follow_log_start`, as in Kafka: no log starts
                 // above its high watermark. No ListOffsets shows it: this replica is not in sync, and does not lead.
-                true => self.start_anew(first_offset, now_ms)?,
-                false => self.truncate_as_follower(first_offset, now_ms)?,
+                self.start_anew(first_offset, now_ms)?;
+            } else {
+                self.truncate_as_follower(first_offset, now_ms)?;
             }
             // Lower, where a batch of its own straddles that offset: the next fetch goes from there.
             let end = self.log.offsets().log_end_offset;

@@ -54,15 +54,14 @@ impl Controller {
         let (replicas, directories) = (&next.replicas, &mut next.directories);
         directories.retain(|id, _| replicas.contains(id));
         let min_isr = self.metadata.effective_min_isr(&next);
-        next.elr = match next.isr.len() >= min_isr {
-            true => Vec::new(),
-            false => {
-                let mut elr = now.elr.clone();
-                elr.extend(missing(&now.isr, &now.elr));
-                elr.retain(|id| !next.isr.contains(id) && change.unclean != Some(*id));
-                elr.retain(|id| next.replicas.contains(id));
-                elr
-            }
+        next.elr = if next.isr.len() >= min_isr {
+            Vec::new()
+        } else {
+            let mut elr = now.elr.clone();
+            elr.extend(missing(&now.isr, &now.elr));
+            elr.retain(|id| !next.isr.contains(id) && change.unclean != Some(*id));
+            elr.retain(|id| next.replicas.contains(id));
+            elr
         };
         let (leader, is_unclean) = self.elected(index, &next, &change);
         if leader != now.leader {

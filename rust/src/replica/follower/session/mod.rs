@@ -336,12 +336,13 @@ impl FollowerSession {
             }
             let leader_start = followed.leader_start;
             let is_first = followed.sent.is_none();
-            let prepared = partition
-                .follow_log_start(leader_start)
-                .and_then(|()| match is_first {
-                    true => Self::cut_without_epochs(&partition, now, tell),
-                    false => Ok(()),
-                });
+            let prepared = partition.follow_log_start(leader_start).and_then(|()| {
+                if is_first {
+                    Self::cut_without_epochs(&partition, now, tell)
+                } else {
+                    Ok(())
+                }
+            });
             if let Err(error) = prepared {
                 self.on_trouble(key, &error, now, tell);
                 continue;

@@ -33,9 +33,10 @@ impl FollowerSession {
         let before = (own_end, log.latest_epoch());
         self.cut(partition, offset.min(own_end), now, tell)?;
         let after = (log.offsets().log_end_offset, log.latest_epoch());
-        Ok(match before == after {
-            true => Progress::None,
-            false => Progress::Cut,
+        Ok(if before == after {
+            Progress::None
+        } else {
+            Progress::Cut
         })
     }
 
