@@ -158,13 +158,13 @@ fn answer(
         }
         1 => {
             let mut fetch = k01_fetch::read(&header, reader, &ask, sessions, 1 << 20, now_ms)?;
-            let mut looked = k01_fetch::Looked::default();
-            assert!(fetch.look(&mut looked, |_| true));
+            let mut fetch_read = k01_fetch::FetchRead::default();
+            assert!(fetch.read_logs(&mut fetch_read, |_| true));
             assert!(
-                fetch.is_due(&looked),
+                fetch.is_due(&fetch_read),
                 "no log is asked, so nothing is waited for"
             );
-            fetch.answer(looked, sessions, image, now_ms)
+            fetch.answer(fetch_read, sessions, image, now_ms)
         }
         2 => {
             let mut request = k02_list_offsets::read(&header, reader, &ask, None)?;

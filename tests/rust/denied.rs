@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kafkalite::access::{Authorizer, Caller, Operation, Resource};
 use kafkalite::api::fetch_sessions::FetchSessions;
-use kafkalite::api::k01_fetch::Looked;
+use kafkalite::api::k01_fetch::FetchRead;
 use kafkalite::api::large::Kept;
 use kafkalite::api::{Chunk, k00_produce, k01_fetch, k02_list_offsets, k03_metadata};
 use kafkalite::image::{Image, Permits};
@@ -89,9 +89,9 @@ fn codes(
     let mut codes = Vec::new();
     for _ in 0..reader.array_length(flexible).unwrap() {
         if by_id {
-            drop(reader.uuid().unwrap());
+            reader.uuid().unwrap();
         } else {
-            drop(reader.string(flexible).unwrap());
+            reader.string(flexible).unwrap();
         }
         for _ in 0..reader.array_length(flexible).unwrap() {
             reader.i32().unwrap();
@@ -169,10 +169,10 @@ fn fetched(image: &Image, version: i16, replica_id: i32) -> Vec<i16> {
         let header = header(1, version, 12);
         k01_fetch::read(&header, &mut reader, ask, &sessions, 1 << 20, 0).unwrap()
     });
-    let mut looked = Looked::default();
-    assert!(request.look(&mut looked, |_| true));
-    assert!(request.is_due(&looked), "a refusal waits for nothing");
-    let answer = whole(request.answer(looked, &sessions, image, 0));
+    let mut fetch_read = FetchRead::default();
+    assert!(request.read_logs(&mut fetch_read, |_| true));
+    assert!(request.is_due(&fetch_read), "a refusal waits for nothing");
+    let answer = whole(request.answer(fetch_read, &sessions, image, 0));
     let mut reader = behind_header(&answer, true);
     reader.take(10).unwrap();
     let mut found = codes(&mut reader, (by_id, true), |reader| {

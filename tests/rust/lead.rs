@@ -2,7 +2,7 @@
 //! are told meanwhile.
 
 use kafkalite::api::fetch_sessions::FetchSessions;
-use kafkalite::api::k01_fetch::{self, Fetch, Looked};
+use kafkalite::api::k01_fetch::{self, Fetch, FetchRead};
 use kafkalite::api::{Chunk, k02_list_offsets};
 use kafkalite::error::Error;
 use kafkalite::log::config::{LogConfig, ThrottledReplicas};
@@ -114,18 +114,18 @@ fn request(world: &World, asked: Asked, sessions: &FetchSessions, session_epoch:
 fn fetch(world: &World, asked: Asked) -> (i16, i64, i32, bool) {
     let sessions = FetchSessions::new(0, 1);
     let mut request = request(world, asked, &sessions, -1);
-    let mut looked = Looked::default();
-    assert!(request.look(&mut looked, |_| true));
-    answer(world, &mut request, looked, (&sessions, asked.now_ms))
+    let mut fetch_read = FetchRead::default();
+    assert!(request.read_logs(&mut fetch_read, |_| true));
+    answer(world, &mut request, fetch_read, (&sessions, asked.now_ms))
 }
 
 fn answer(
     world: &World,
     request: &mut Fetch,
-    looked: Looked,
+    fetch_read: FetchRead,
     (sessions, now_ms): (&FetchSessions, u64),
 ) -> (i16, i64, i32, bool) {
-    let chunks = request.answer(looked, sessions, &world.node.image(), now_ms);
+    let chunks = request.answer(fetch_read, sessions, &world.node.image(), now_ms);
     let bytes = chunks.into_iter().map(|chunk| match chunk {
         Chunk::Bytes(bytes) => bytes,
         Chunk::File(range, _) => range.to_vec().unwrap(),
@@ -194,10 +194,10 @@ fn a_follower_waits_for_the_log_end_and_says_what_it_has_only_once() {
     let partition = world.leader(0);
     let sessions = FetchSessions::new(0, 1);
     let mut waiting = request(&world, follower(2, 0), &sessions, -1);
-    let mut looked = Looked::default();
-    assert!(waiting.look(&mut looked, |_| true));
-    assert!(!waiting.is_due(&looked) && !waiting.has_moved(&looked));
-    for (at, wait_for) in waiting.wait_for(&looked) {
+    let mut fetch_read = FetchRead::default();
+    assert!(waiting.read_logs(&mut fetch_read, |_| true));
+    assert!(!waiting.is_due(&fetch_read) && !waiting.has_moved(&fetch_read));
+    for (at, wait_for) in waiting.wait_for(&fetch_read) {
         assert_eq!(wait_for, WaitFor::LogEnd(0));
         at.waiters.register(parked(7), wait_for);
     }
@@ -205,9 +205,9 @@ fn a_follower_waits_for_the_log_end_and_says_what_it_has_only_once() {
     assert_eq!(world.woken(), [7]);
     // By now it has fetched again, by another connection; what waited is older.
     fetch(&world, follower(2, 1));
-    looked.clear();
-    assert!(waiting.look(&mut looked, |_| true));
-    assert!(waiting.is_due(&looked));
+    fetch_read.clear();
+    assert!(waiting.read_logs(&mut fetch_read, |_| true));
+    assert!(waiting.is_due(&fetch_read));
     assert_eq!(known_end(&world), 1);
     world.node.close(1);
 }
@@ -260,10 +260,10 @@ fn a_throttled_follower_that_is_not_in_sync_is_sent_nothing_until_the_rate_is_do
     // It waits, and neither what is there nor what comes has it answered before its time.
     let sessions = FetchSessions::new(0, 1);
     let mut waiting = request(&world, at(3, 50_002), &sessions, -1);
-    let mut looked = Looked::default();
-    assert!(waiting.look(&mut looked, |_| true));
-    assert!(!waiting.is_due(&looked) && !waiting.has_moved(&looked));
-    for (place, wait_for) in waiting.wait_for(&looked) {
+    let mut fetch_read = FetchRead::default();
+    assert!(waiting.read_logs(&mut fetch_read, |_| true));
+    assert!(!waiting.is_due(&fetch_read) && !waiting.has_moved(&fetch_read));
+    for (place, wait_for) in waiting.wait_for(&fetch_read) {
         place.waiters.register(parked(7), wait_for);
     }
     // The control thread was woken for changes of the in-sync replicas.
@@ -272,9 +272,9 @@ fn a_throttled_follower_that_is_not_in_sync_is_sent_nothing_until_the_rate_is_do
     assert!(world.woken().is_empty());
     // Its time is over, and the rate is down.
     waiting.note_time(62_000);
-    looked.clear();
-    assert!(waiting.look(&mut looked, |_| true));
-    let (_, _, answered_bytes, _) = answer(&world, &mut waiting, looked, (&sessions, 62_000));
+    fetch_read.clear();
+    assert!(waiting.read_logs(&mut fetch_read, |_| true));
+    let (_, _, answered_bytes, _) = answer(&world, &mut waiting, fetch_read, (&sessions, 62_000));
     assert!(answered_bytes > size_bytes);
     // Whoever leads by now, a throttle does not hide it.
     world.publish(&[(2, EPOCH + 1, &[1, 2, 3])]);
@@ -302,14 +302,14 @@ fn what_a_follower_has_is_noted_in_the_queue_of_the_log_directory() {
     let world = world();
     let sessions = FetchSessions::new(0, 1);
     let mut request = request(&world, follower(2, 0), &sessions, -1);
-    let mut looked = Looked::default();
-    assert!(!request.look(&mut looked, |_| false));
-    assert!(request.next_directory(&looked).is_some());
+    let mut fetch_read = FetchRead::default();
+    assert!(!request.read_logs(&mut fetch_read, |_| false));
+    assert!(request.next_directory(&fetch_read).is_some());
     assert_eq!(known_end(&world), -1);
-    assert!(request.look(&mut looked, |_| true));
+    assert!(request.read_logs(&mut fetch_read, |_| true));
     assert_eq!(known_end(&world), 0);
-    looked.clear();
-    assert!(request.next_directory(&looked).is_none());
+    fetch_read.clear();
+    assert!(request.next_directory(&fetch_read).is_none());
     world.node.close(1);
 }
 
@@ -683,9 +683,9 @@ fn a_followers_session_takes_the_place_of_a_consumers_and_keeps_its_own() {
     let sessions = FetchSessions::new(1, 1);
     let open = |asked: Asked| {
         let mut request = request(&world, asked, &sessions, 0);
-        let mut looked = Looked::default();
-        assert!(request.look(&mut looked, |_| true));
-        answer(&world, &mut request, looked, (&sessions, 1_000));
+        let mut fetch_read = FetchRead::default();
+        assert!(request.read_logs(&mut fetch_read, |_| true));
+        answer(&world, &mut request, fetch_read, (&sessions, 1_000));
         sessions.counts()
     };
     let consumer = follower(-1, 0);
@@ -727,9 +727,9 @@ fn consume(world: &World, rack: &str, offset: i64, version: i16) -> (i16, i64, i
         let header = header(1, version, 12);
         k01_fetch::read(&header, &mut reader, ask, &sessions, 1 << 20, 1_000).unwrap()
     });
-    let mut looked = Looked::default();
-    assert!(request.look(&mut looked, |_| true));
-    let chunks = request.answer(looked, &sessions, &image, 0);
+    let mut fetch_read = FetchRead::default();
+    assert!(request.read_logs(&mut fetch_read, |_| true));
+    let chunks = request.answer(fetch_read, &sessions, &image, 0);
     let bytes = chunks.into_iter().map(|chunk| match chunk {
         Chunk::Bytes(bytes) => bytes,
         Chunk::File(range, _) => range.to_vec().unwrap(),

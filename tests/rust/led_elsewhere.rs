@@ -1,7 +1,7 @@
 //! Produce, Fetch, ListOffsets and Metadata where partitions are led by another broker.
 
 use kafkalite::api::fetch_sessions::FetchSessions;
-use kafkalite::api::k01_fetch::{Fetch, Looked};
+use kafkalite::api::k01_fetch::{Fetch, FetchRead};
 use kafkalite::api::{Chunk, k00_produce, k01_fetch, k02_list_offsets, k03_metadata};
 use kafkalite::error::Error;
 use kafkalite::image::Image;
@@ -194,10 +194,10 @@ fn fetched(
     image: &Image,
     sessions: &FetchSessions,
 ) -> (Vec<Row>, Vec<(i32, String)>) {
-    let mut looked = Looked::default();
-    assert!(fetch.look(&mut looked, |_| true));
-    assert!(fetch.is_due(&looked));
-    let answer = whole(fetch.answer(looked, sessions, image, 0));
+    let mut fetch_read = FetchRead::default();
+    assert!(fetch.read_logs(&mut fetch_read, |_| true));
+    assert!(fetch.is_due(&fetch_read));
+    let answer = whole(fetch.answer(fetch_read, sessions, image, 0));
     let mut reader = behind_header(&answer, true);
     reader.take(10).unwrap();
     let mut rows = Vec::new();
@@ -225,13 +225,13 @@ fn a_fetch_is_told_who_leads_a_partition_that_is_led_elsewhere() {
     let mut answers = Vec::new();
     for one in asked {
         let mut request = fetch(&image, &[one, (9, -1)], &sessions);
-        let mut looked = Looked::default();
-        assert!(request.look(&mut looked, |_| true));
+        let mut fetch_read = FetchRead::default();
+        assert!(request.read_logs(&mut fetch_read, |_| true));
         if one.0 != 0 && one.0 != 9 && one != (2, 6) {
             let (rows, endpoints) = fetched(&mut request, &image, &sessions);
             answers.push((rows[0], endpoints.len()));
         } else {
-            assert_eq!(request.is_due(&looked), one.0 == 9);
+            assert_eq!(request.is_due(&fetch_read), one.0 == 9);
         }
     }
     assert_eq!(
@@ -253,16 +253,16 @@ fn a_fetch_that_waits_is_told_that_another_node_leads_now() {
     let sessions = FetchSessions::new(0, 1);
     for (known_epoch, error_code) in [(4, 74), (-1, 6)] {
         let mut request = fetch(&world.node.image(), &[(0, known_epoch)], &sessions);
-        let mut looked = Looked::default();
-        assert!(request.look(&mut looked, |_| true));
-        assert!(!request.is_due(&looked) && !request.has_moved(&looked));
-        for (partition, wait_for) in request.wait_for(&looked) {
+        let mut fetch_read = FetchRead::default();
+        assert!(request.read_logs(&mut fetch_read, |_| true));
+        assert!(!request.is_due(&fetch_read) && !request.has_moved(&fetch_read));
+        for (partition, wait_for) in request.wait_for(&fetch_read) {
             partition.waiters.register(parked(7), wait_for);
         }
         let leader_epoch = world.leader(0).leader_epoch;
         world.publish(&[(2, leader_epoch + 1, &[1, 2])]);
         assert_eq!(world.woken(), [7]);
-        assert!(request.has_moved(&looked));
+        assert!(request.has_moved(&fetch_read));
         let (rows, endpoints) = fetched(&mut request, &world.node.image(), &sessions);
         assert_eq!(rows, [(0, error_code, Some((2, leader_epoch + 1)))]);
         assert_eq!(endpoints.len(), 1);
@@ -277,13 +277,13 @@ fn a_fetch_of_no_epoch_waits_on_where_its_partition_is_led_in_another_one() {
     let world = World::new(&[(1, 4, &[1])]);
     let sessions = FetchSessions::new(0, 1);
     let mut request = fetch(&world.node.image(), &[(0, -1)], &sessions);
-    let mut looked = Looked::default();
-    assert!(request.look(&mut looked, |_| true));
+    let mut fetch_read = FetchRead::default();
+    assert!(request.read_logs(&mut fetch_read, |_| true));
     world.publish(&[(1, 5, &[1])]);
-    assert!(request.has_moved(&looked));
-    looked.clear();
-    assert!(request.look(&mut looked, |_| true));
-    assert!(!request.is_due(&looked) && !request.has_moved(&looked));
+    assert!(request.has_moved(&fetch_read));
+    fetch_read.clear();
+    assert!(request.read_logs(&mut fetch_read, |_| true));
+    assert!(!request.is_due(&fetch_read) && !request.has_moved(&fetch_read));
     world.node.close(1);
 }
 

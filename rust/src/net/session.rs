@@ -35,10 +35,10 @@ pub enum Slot {
     /// Records, or the end of its time.
     Fetch(Box<Fetch>),
     /// The logs are being read for a Fetch. Meanwhile something has come (`again`), or its time
-    /// (`is_over`).
+    /// (`must_answer`).
     ReadingLogs {
         again: bool,
-        is_over: bool,
+        must_answer: bool,
         /// Bytes that the Fetch takes in memory meanwhile.
         memory_bytes: usize,
     },
@@ -535,7 +535,7 @@ mod tests {
         assert_eq!(session.waiting_bytes(), 0);
         let looking = Slot::ReadingLogs {
             again: false,
-            is_over: false,
+            must_answer: false,
             memory_bytes: 100,
         };
         let slot = session.begin(looking);

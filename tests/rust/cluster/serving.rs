@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use kafkalite::api::k00_produce::{Outcome, Produce, Spare};
-use kafkalite::api::k01_fetch::{Fetch, Looked};
+use kafkalite::api::k01_fetch::{Fetch, FetchRead};
 use kafkalite::api::{Chunk, k00_produce, k01_fetch, k02_list_offsets};
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::replica::follower::FETCH_VERSION_MAX;
@@ -62,7 +62,7 @@ impl World {
             .process(id)
             .and_then(|process| process.waiting.remove(&slot));
         match waiting {
-            Some(Waiting::Fetch(fetch, reply)) => self.look(id, slot, fetch, reply, is_over),
+            Some(Waiting::Fetch(fetch, reply)) => self.read_logs(id, slot, fetch, reply, is_over),
             Some(Waiting::Produce(produce, values, reply)) => {
                 self.complete_produce(id, slot, produce, values, reply, is_over);
             }
@@ -104,21 +104,28 @@ impl World {
         self.park(id, Waiting::Fetch(fetch, reply), wait_ms);
     }
 
-    fn look(&mut self, id: i32, slot: u64, mut fetch: Fetch, reply: Reply<Vec<u8>>, is_over: bool) {
+    fn read_logs(
+        &mut self,
+        id: i32,
+        slot: u64,
+        mut fetch: Fetch,
+        reply: Reply<Vec<u8>>,
+        is_over: bool,
+    ) {
         loop {
-            let mut looked = Looked::default();
-            assert!(fetch.look(&mut looked, |_| true));
-            if is_over || fetch.is_due(&looked) {
+            let mut fetch_read = FetchRead::default();
+            assert!(fetch.read_logs(&mut fetch_read, |_| true));
+            if is_over || fetch.is_due(&fetch_read) {
                 for partition in fetch.parked_at() {
                     partition.waiters.deregister(parked(slot));
                 }
-                return self.answer_fetch(id, fetch, looked, reply);
+                return self.answer_fetch(id, fetch, fetch_read, reply);
             }
-            for (partition, wait_for) in fetch.wait_for(&looked) {
+            for (partition, wait_for) in fetch.wait_for(&fetch_read) {
                 partition.waiters.register(parked(slot), wait_for);
             }
             fetch.is_parked = true;
-            if !fetch.has_moved(&looked) {
+            if !fetch.has_moved(&fetch_read) {
                 break;
             }
         }
@@ -126,13 +133,19 @@ impl World {
         process.waiting.insert(slot, Waiting::Fetch(fetch, reply));
     }
 
-    fn answer_fetch(&mut self, id: i32, mut fetch: Fetch, looked: Looked, reply: Reply<Vec<u8>>) {
+    fn answer_fetch(
+        &mut self,
+        id: i32,
+        mut fetch: Fetch,
+        fetch_read: FetchRead,
+        reply: Reply<Vec<u8>>,
+    ) {
         let now_ms = self.clock_of(id).cast_unsigned();
         let asked: Vec<Arc<Partition>> = fetch.parked_at().cloned().collect();
         let is_of_follower = fetch.is_of_follower();
         let process = self.process(id).expect("it serves");
         let image = process.node.as_ref().expect("loaded").image();
-        let chunks = fetch.answer(looked, &process.sessions, &image, now_ms);
+        let chunks = fetch.answer(fetch_read, &process.sessions, &image, now_ms);
         let late = Planted::NewerEpochTaken;
         let is_late = self.plan.reads_late && self.chance(100) || self.planted == Some(late);
         if !is_late || self.is_calm || !is_of_follower || asked.len() != 1 {

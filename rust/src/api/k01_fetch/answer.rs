@@ -1,6 +1,6 @@
 //! The answer to a Fetch request: chunks in order, the records being ranges of segment files.
 
-use super::fetch::{Fetch, FetchPartition, Looked, Part};
+use super::fetch::{Fetch, FetchPartition, FetchRead, Part};
 use crate::api::chunk::{Chunk, put_rest};
 use crate::api::fetch_sessions::{Context, FetchSessions, Member, NO_SESSION, Said, TopicKey};
 use crate::api::leader::{current_leader, write_current_leader, write_node_endpoints};
@@ -72,7 +72,7 @@ impl Fetch {
     /// The response, as chunks in order, once. Brings the session up to date.
     pub fn answer(
         &mut self,
-        looked: Looked,
+        fetch_read: FetchRead,
         sessions: &FetchSessions,
         image: &Image,
         now_ms: u64,
@@ -80,7 +80,7 @@ impl Fetch {
         let said: Vec<(&Member, Said)> = self
             .partitions
             .iter()
-            .zip(&looked.parts)
+            .zip(&fetch_read.parts)
             .map(|(asked, part)| (&asked.member, part.said()))
             .collect();
         let rest = self.rest.take();
@@ -88,7 +88,7 @@ impl Fetch {
         let answered: Vec<(&FetchPartition, Part)> = self
             .partitions
             .iter()
-            .zip(looked.parts)
+            .zip(fetch_read.parts)
             .zip(&told.is_included)
             .filter_map(|(each, is_included)| is_included.then_some(each))
             .collect();
@@ -286,9 +286,9 @@ mod tests {
     }
 
     fn answered(version: i16, partitions: Vec<FetchPartition>, aborted: usize) -> u64 {
-        let looked = Looked {
+        let fetch_read = FetchRead {
             parts: partitions.iter().map(|_| part(aborted)).collect(),
-            ..Looked::default()
+            ..FetchRead::default()
         };
         let mut fetch = Fetch {
             version,
@@ -310,7 +310,7 @@ mod tests {
             rest: None,
             rest_bytes: 0,
         };
-        let chunks = fetch.answer(looked, &FetchSessions::new(0, 0), &Image::default(), 0);
+        let chunks = fetch.answer(fetch_read, &FetchSessions::new(0, 0), &Image::default(), 0);
         chunks.iter().map(|chunk| chunk.size_bytes() as u64).sum()
     }
 

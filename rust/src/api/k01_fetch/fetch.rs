@@ -76,7 +76,7 @@ pub(super) const PARTITION_BYTES: usize =
 /// The logs as a request found them at one moment, partition by partition in its order, as far as they
 /// were looked at.
 #[derive(Default)]
-pub struct Looked {
+pub struct FetchRead {
     pub(super) parts: Vec<Part>,
     /// Bytes of records.
     pub(super) size_bytes: u64,
@@ -87,14 +87,14 @@ pub struct Looked {
     pub(super) is_on_older_segment: bool,
 }
 
-impl Looked {
+impl FetchRead {
     /// As if nothing had been looked at.
     pub fn clear(&mut self) {
         self.parts.clear();
         let parts = std::mem::take(&mut self.parts);
-        *self = Looked {
+        *self = FetchRead {
             parts,
-            ..Looked::default()
+            ..FetchRead::default()
         };
     }
 }
@@ -173,16 +173,16 @@ impl Fetch {
     /// Goes on reading the logs, in which it may block: it reads indexes and headers of segments. Cheap
     /// where nothing is new: a few comparisons a partition. False: the next one has records in a log
     /// directory that `may_read` does not allow.
-    pub fn look(
+    pub fn read_logs(
         &mut self,
-        looked: &mut Looked,
+        fetch_read: &mut FetchRead,
         may_read: impl Fn(&Arc<LogDirectory>) -> bool,
     ) -> bool {
-        if looked.parts.is_empty() {
-            looked.parts.reserve_exact(self.partitions.len());
+        if fetch_read.parts.is_empty() {
+            fetch_read.parts.reserve_exact(self.partitions.len());
         }
         let mut here = None;
-        for place in looked.parts.len()..self.readable {
+        for place in fetch_read.parts.len()..self.readable {
             let Some(asked) = self.partitions.get(place) else {
                 break;
             };
@@ -197,7 +197,7 @@ impl Fetch {
             }
             let part = match (asked.error_code, &asked.partition) {
                 (codes::NONE, Some(partition)) => self
-                    .read_partition(&asked.member.wanted, partition, looked)
+                    .read_partition(&asked.member.wanted, partition, fetch_read)
                     .and_then(|part| self.acknowledge(place, asked, part))
                     .unwrap_or_else(|error| Part::refused(self.error_code(&error))),
                 (error_code, _) => Part::refused(error_code),
@@ -205,26 +205,30 @@ impl Fetch {
             if let Some(follower) = &mut self.follower {
                 follower.acknowledged = follower.acknowledged.max(place + 1);
             }
-            looked.must_be_told |= part.error_code != codes::NONE
+            fetch_read.must_be_told |= part.error_code != codes::NONE
                 || part.diverging.is_some()
                 || part.preferred_read_replica.is_some();
             let range = part.range.as_ref();
-            looked.is_on_older_segment |= range.is_some_and(|range| range.is_on_older_segment);
-            looked.size_bytes += part.size_bytes();
-            looked.aborted_bytes += part.aborted_bytes();
-            looked.parts.push(part);
+            fetch_read.is_on_older_segment |= range.is_some_and(|range| range.is_on_older_segment);
+            fetch_read.size_bytes += part.size_bytes();
+            fetch_read.aborted_bytes += part.aborted_bytes();
+            fetch_read.parts.push(part);
         }
         let refused = self.partitions.iter().skip(self.readable);
-        looked.parts.extend(refused.map(|asked| Part {
+        fetch_read.parts.extend(refused.map(|asked| Part {
             aborted: Some(Vec::new()),
             ..Part::refused(asked.error_code)
         }));
         true
     }
 
-    /// The log directory in which `look` has to read next.
-    pub fn next_directory(&self, looked: &Looked) -> Option<&Arc<LogDirectory>> {
-        let mut left = self.readable().iter().enumerate().skip(looked.parts.len());
+    /// The log directory in which `read_logs` has to read next.
+    pub fn next_directory(&self, fetch_read: &FetchRead) -> Option<&Arc<LogDirectory>> {
+        let mut left = self
+            .readable()
+            .iter()
+            .enumerate()
+            .skip(fetch_read.parts.len());
         let (_, next) = left.find(|(place, asked)| self.must_enter(*place, asked))?;
         next.partition
             .as_ref()
@@ -297,7 +301,7 @@ impl Fetch {
         &self,
         wanted: &Wanted,
         partition: &Partition,
-        looked: &Looked,
+        fetch_read: &FetchRead,
     ) -> Result<Part> {
         // It may have failed while the request waited.
         partition.directory().health().check()?;
@@ -335,10 +339,10 @@ impl Fetch {
             part.range = Some(FetchedRange::empty(wanted.fetch_offset));
             return Ok(part);
         }
-        let room_bytes = self.content_bytes_max - looked.size_bytes - looked.aborted_bytes;
-        let mut max_bytes = self.max_bytes.saturating_sub(looked.size_bytes);
+        let room_bytes = self.content_bytes_max - fetch_read.size_bytes - fetch_read.aborted_bytes;
+        let mut max_bytes = self.max_bytes.saturating_sub(fetch_read.size_bytes);
         max_bytes = max_bytes.min(wanted.max_bytes).min(room_bytes);
-        let mut min_one_batch = looked.size_bytes == 0;
+        let mut min_one_batch = fetch_read.size_bytes == 0;
         loop {
             self.read_records(&mut part, wanted, partition, max_bytes, min_one_batch)?;
             let (size_bytes, aborted_bytes) = (part.size_bytes(), part.aborted_bytes());
@@ -392,11 +396,11 @@ impl Fetch {
     }
 
     /// The answer must not wait.
-    pub fn is_due(&self, looked: &Looked) -> bool {
-        looked.must_be_told
+    pub fn is_due(&self, fetch_read: &FetchRead) -> bool {
+        fetch_read.must_be_told
             || self.max_wait_ms == 0
-            || looked.size_bytes >= self.min_bytes
-            || looked.is_on_older_segment
+            || fetch_read.size_bytes >= self.min_bytes
+            || fetch_read.is_on_older_segment
             || self.readable == 0
     }
 
@@ -406,8 +410,8 @@ impl Fetch {
     }
 
     /// Bytes of records in the answer: what a quota counts.
-    pub fn size_bytes(&self, looked: &Looked) -> usize {
-        looked.size_bytes as usize
+    pub fn size_bytes(&self, fetch_read: &FetchRead) -> usize {
+        fetch_read.size_bytes as usize
     }
 
     /// A follower fetches, which no client's quota holds back.
@@ -415,12 +419,12 @@ impl Fetch {
         self.follower.is_some()
     }
 
-    /// Partitions to wait at, each with the event for which it waits after `looked`.
+    /// Partitions to wait at, each with the event for which it waits after `fetch_read`.
     pub fn wait_for<'a>(
         &'a self,
-        looked: &'a Looked,
+        fetch_read: &'a FetchRead,
     ) -> impl Iterator<Item = (&'a Arc<Partition>, WaitFor)> {
-        self.seen(looked).map(|(partition, part)| {
+        self.seen(fetch_read).map(|(partition, part)| {
             let wait_for = match self.isolation {
                 ReadIsolation::LastStable => WaitFor::LastStable(part.last_stable_offset),
                 ReadIsolation::HighWatermark => WaitFor::HighWatermark(part.high_watermark),
@@ -434,21 +438,21 @@ impl Fetch {
 
     fn seen<'a>(
         &'a self,
-        looked: &'a Looked,
+        fetch_read: &'a FetchRead,
     ) -> impl Iterator<Item = (&'a Arc<Partition>, &'a Part)> {
-        let seen = self.readable().iter().zip(&looked.parts);
+        let seen = self.readable().iter().zip(&fetch_read.parts);
         seen.filter_map(|(asked, part)| Some((asked.partition.as_ref()?, part)))
     }
 
-    /// A partition at which the request waits has something that `looked` had not.
-    pub fn has_moved(&self, looked: &Looked) -> bool {
+    /// A partition at which the request waits has something that `fetch_read` had not.
+    pub fn has_moved(&self, fetch_read: &FetchRead) -> bool {
         let is_led_anew = |(partition, part): (&Arc<Partition>, &Part)| {
             partition.log.leading_epoch() != part.leading_epoch
         };
         let has_come = |(partition, wait_for): (&Arc<Partition>, WaitFor)| {
             wait_for.is_met(&partition.log.offsets()) || partition.waiters.has_failed()
         };
-        self.seen(looked).any(is_led_anew) || self.wait_for(looked).any(has_come)
+        self.seen(fetch_read).any(is_led_anew) || self.wait_for(fetch_read).any(has_come)
     }
 
     /// The partitions at which the request may be parked.

@@ -1,7 +1,7 @@
 //! Fetch (key 1), versions 4 to 18.
 //!
 //! Behaviour: `read` reads the request (`request.rs`) and finds its session (`fetch_sessions/`);
-//! `Fetch::look` reads the logs, those of one log directory at a time, and `is_due` says whether the
+//! `Fetch::read_logs` reads the logs, those of one log directory at a time, and `is_due` says whether the
 //! answer is due: `min_bytes` are there, or all that a segment will ever give, or a log refused, or
 //! nothing may be waited for; else the caller parks the request on its partitions (`wait_for`) and looks
 //! again when woken, at the latest after `max_wait_ms`. `answer` (`answer.rs`) writes the response as a
@@ -43,7 +43,7 @@ mod request;
 
 use std::sync::Arc;
 
-pub use fetch::{Fetch, Looked};
+pub use fetch::{Fetch, FetchRead};
 pub use large::read_large;
 pub use request::memory_bytes_ahead;
 

@@ -2,7 +2,7 @@
 //! or Python gave for them.
 
 use crate::api::k00_produce::Produce;
-use crate::api::k01_fetch::{Fetch, Looked};
+use crate::api::k01_fetch::{Fetch, FetchRead};
 use crate::api::{self, Chunk};
 use crate::codes;
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ impl Reactor {
     /// Something that a parked request waits for may have come.
     pub(super) fn wake(&mut self, token: u64, slot: u64) {
         match self.slot(token, slot) {
-            Some(Slot::Fetch(_)) => self.look(token, slot, false),
+            Some(Slot::Fetch(_)) => self.read_logs(token, slot, false),
             Some(Slot::ReadingLogs { again, .. }) => *again = true,
             Some(Slot::Produce { .. }) => self.try_complete_produce(token, slot),
             _ => {}
@@ -48,33 +48,33 @@ impl Reactor {
     /// Answers a waiting Fetch with what there is.
     pub(super) fn end_wait(&mut self, token: u64, slot: u64) {
         match self.slot(token, slot) {
-            Some(Slot::Fetch(_)) => self.look(token, slot, true),
-            Some(Slot::ReadingLogs { is_over, .. }) => *is_over = true,
+            Some(Slot::Fetch(_)) => self.read_logs(token, slot, true),
+            Some(Slot::ReadingLogs { must_answer, .. }) => *must_answer = true,
             _ => {}
         }
     }
 
-    /// Has the logs looked at for a Fetch. `is_over`: it is answered with what there is.
-    pub(super) fn look(&mut self, token: u64, slot: u64, is_over: bool) {
+    /// Has the logs looked at for a Fetch. `must_answer`: it is answered with what there is.
+    pub(super) fn read_logs(&mut self, token: u64, slot: u64, must_answer: bool) {
         let (parked, now_ms) = (self.parked(token, slot), self.now_ms);
         let waits_for_nothing = self.stop_deadline_ms.is_some()
             || self
                 .connections
                 .by_token(token)
                 .is_some_and(|connection| connection.peer_has_closed);
-        let is_over = is_over || waits_for_nothing;
+        let must_answer = must_answer || waits_for_nothing;
         if let Some(state @ Slot::Fetch(_)) = self.slot(token, slot) {
             let looking = Slot::ReadingLogs {
                 again: false,
-                is_over,
+                must_answer,
                 memory_bytes: state.memory_bytes(),
             };
             let Slot::Fetch(mut fetch) = std::mem::replace(state, looking) else {
                 return;
             };
             fetch.note_time(now_ms);
-            let look = FetchCall::new(parked, fetch, is_over);
-            self.calls.push(StorageCall::Fetch(look));
+            let call = FetchCall::new(parked, fetch, must_answer);
+            self.calls.push(StorageCall::Fetch(call));
         }
     }
 
@@ -210,8 +210,8 @@ impl Reactor {
             CallResult::Fetched {
                 parked,
                 fetch,
-                looked,
-            } => self.on_looked(parked, fetch, looked),
+                fetch_read,
+            } => self.on_logs_read(parked, fetch, fetch_read),
             CallResult::ListedOffsets {
                 parked,
                 mut request,
@@ -245,13 +245,13 @@ impl Reactor {
     /// A call goes on in another log directory, unless nobody waits for it any more.
     fn ask_next_directory(&mut self, mut work: StorageCall) {
         match &mut work {
-            StorageCall::Fetch(look) => {
-                let state = self.slot(look.parked.connection, look.parked.slot);
-                let Some(Slot::ReadingLogs { is_over, .. }) = state else {
-                    deregister_fetch(&mut look.fetch, look.parked);
+            StorageCall::Fetch(call) => {
+                let state = self.slot(call.parked.connection, call.parked.slot);
+                let Some(Slot::ReadingLogs { must_answer, .. }) = state else {
+                    deregister_fetch(&mut call.fetch, call.parked);
                     return;
                 };
-                look.is_over |= *is_over;
+                call.must_answer |= *must_answer;
             }
             StorageCall::ListOffsets { parked, .. }
                 if self.slot(parked.connection, parked.slot).is_none() =>
@@ -308,31 +308,39 @@ impl Reactor {
         }
     }
 
-    fn on_looked(&mut self, parked: Parked, mut fetch: Box<Fetch>, looked: Option<Looked>) {
+    fn on_logs_read(
+        &mut self,
+        parked: Parked,
+        mut fetch: Box<Fetch>,
+        fetch_read: Option<FetchRead>,
+    ) {
         let Parked {
             connection, slot, ..
         } = parked;
         let state = self.slot(connection, slot);
-        let Some(Slot::ReadingLogs { again, is_over, .. }) = state else {
+        let Some(Slot::ReadingLogs {
+            again, must_answer, ..
+        }) = state
+        else {
             // The connection is gone.
             deregister_fetch(&mut fetch, parked);
             return;
         };
-        let (again, is_over) = (*again, *is_over);
-        match looked {
-            Some(looked) => self.answer_fetch(parked, &mut fetch, looked),
+        let (again, must_answer) = (*again, *must_answer);
+        match fetch_read {
+            Some(fetch_read) => self.answer_fetch(parked, &mut fetch, fetch_read),
             None => {
                 if let Some(state) = self.slot(connection, slot) {
                     *state = Slot::Fetch(fetch);
                 }
-                if again || is_over {
-                    self.look(connection, slot, is_over);
+                if again || must_answer {
+                    self.read_logs(connection, slot, must_answer);
                 }
             }
         }
     }
 
-    fn answer_fetch(&mut self, parked: Parked, fetch: &mut Fetch, looked: Looked) {
+    fn answer_fetch(&mut self, parked: Parked, fetch: &mut Fetch, fetch_read: FetchRead) {
         let (image, shared, now_ms) = (self.image.clone(), self.shared.clone(), self.now_ms);
         let Some(connection) = self.connections.by_token(parked.connection) else {
             return;
@@ -343,11 +351,11 @@ impl Reactor {
             0
         } else {
             quotas
-                .fetched(&caller, fetch.size_bytes(&looked), now_ms)
+                .fetched(&caller, fetch.size_bytes(&fetch_read), now_ms)
                 .max(quotas.requested(&caller, FETCH, now_ms))
         };
         let chunks = match throttle_ms {
-            0 => fetch.answer(looked, &shared.context.fetch_sessions, &image, now_ms),
+            0 => fetch.answer(fetch_read, &shared.context.fetch_sessions, &image, now_ms),
             throttle_ms => fetch.throttled_answer(throttle_ms),
         };
         self.answer(parked, chunks);

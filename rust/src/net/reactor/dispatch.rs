@@ -246,15 +246,15 @@ impl Reactor {
             self.touch(token);
             return Ok(());
         }
-        let is_over = fetch.max_wait_ms == 0 || exceeds_memory;
+        let must_answer = fetch.max_wait_ms == 0 || exceeds_memory;
         let slot = session.place(at, Slot::Fetch(fetch));
         if session.waiting_bytes() > MEMORY_FREE_BYTES {
             self.account_owed(index);
         }
-        if !is_over {
+        if !must_answer {
             self.set_timer(deadline_ms, token, Timer::Fetch(slot));
         }
-        self.look(token, slot, is_over);
+        self.read_logs(token, slot, must_answer);
         Ok(())
     }
 

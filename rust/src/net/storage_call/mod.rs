@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use crate::api::k01_fetch::{Fetch, Looked};
+use crate::api::k01_fetch::{Fetch, FetchRead};
 use crate::api::k02_list_offsets::ListOffsets;
 use crate::clock::wall_ms;
 use crate::error::Result;
@@ -53,9 +53,9 @@ pub struct FetchCall {
     pub parked: Parked,
     pub fetch: Box<Fetch>,
     /// Its time has come, so it does not wait any more.
-    pub is_over: bool,
+    pub must_answer: bool,
     /// Found so far.
-    pub looked: Looked,
+    pub fetch_read: FetchRead,
     /// It waits at its partitions already; what came before that is looked for.
     pub is_registered: bool,
 }
@@ -69,7 +69,7 @@ pub enum CallResult {
         parked: Parked,
         fetch: Box<Fetch>,
         /// `None`: it waits at its partitions.
-        looked: Option<Looked>,
+        fetch_read: Option<FetchRead>,
     },
     ListedOffsets {
         parked: Parked,
@@ -95,7 +95,7 @@ impl StorageCall {
             StorageCall::Append(batch) => QueueId::Directory(QueueKind::Writes, batch.directory),
             StorageCall::LargeRequest(_) => QueueId::LargeRequests,
             StorageCall::Fetch(call) => {
-                storage.reads_of(|| call.fetch.next_directory(&call.looked))?
+                storage.reads_of(|| call.fetch.next_directory(&call.fetch_read))?
             }
             StorageCall::ListOffsets { request, .. } => {
                 let number = storage.number_of(request.next_directory()?);
@@ -234,12 +234,12 @@ fn send_patiently(
 }
 
 impl FetchCall {
-    pub fn new(parked: Parked, fetch: Box<Fetch>, is_over: bool) -> FetchCall {
+    pub fn new(parked: Parked, fetch: Box<Fetch>, must_answer: bool) -> FetchCall {
         FetchCall {
             parked,
             fetch,
-            is_over,
-            looked: Looked::default(),
+            must_answer,
+            fetch_read: FetchRead::default(),
             is_registered: false,
         }
     }
@@ -247,7 +247,7 @@ impl FetchCall {
     /// Goes on where the logs are `is_here`. Gives what they hold if the answer is due; else the request
     /// is registered at its partitions.
     fn run(mut self, is_here: impl Fn(&Arc<LogDirectory>) -> bool) -> CallResult {
-        if !self.fetch.look(&mut self.looked, &is_here) {
+        if !self.fetch.read_logs(&mut self.fetch_read, &is_here) {
             return CallResult::NextDirectory(StorageCall::Fetch(self));
         }
         if !self.is_registered {
@@ -255,14 +255,14 @@ impl FetchCall {
             if self.is_due() {
                 return self.end(true);
             }
-            register_fetch(&mut self.fetch, &self.looked, self.parked);
+            register_fetch(&mut self.fetch, &self.fetch_read, self.parked);
             self.is_registered = true;
             // What came between the look and the registration woke nobody.
-            if !self.fetch.has_moved(&self.looked) {
+            if !self.fetch.has_moved(&self.fetch_read) {
                 return self.end(false);
             }
-            self.looked.clear();
-            if !self.fetch.look(&mut self.looked, &is_here) {
+            self.fetch_read.clear();
+            if !self.fetch.read_logs(&mut self.fetch_read, &is_here) {
                 return CallResult::NextDirectory(StorageCall::Fetch(self));
             }
         }
@@ -274,21 +274,21 @@ impl FetchCall {
     }
 
     fn is_due(&self) -> bool {
-        self.is_over || self.fetch.is_due(&self.looked)
+        self.must_answer || self.fetch.is_due(&self.fetch_read)
     }
 
     fn end(self, is_due: bool) -> CallResult {
         CallResult::Fetched {
             parked: self.parked,
             fetch: self.fetch,
-            looked: is_due.then_some(self.looked),
+            fetch_read: is_due.then_some(self.fetch_read),
         }
     }
 }
 
-fn register_fetch(fetch: &mut Fetch, looked: &Looked, parked: Parked) {
+fn register_fetch(fetch: &mut Fetch, fetch_read: &FetchRead, parked: Parked) {
     fetch.is_parked = true;
-    for (partition, wait_for) in fetch.wait_for(looked) {
+    for (partition, wait_for) in fetch.wait_for(fetch_read) {
         partition.waiters.register(parked, wait_for);
     }
 }
