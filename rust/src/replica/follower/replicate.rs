@@ -21,9 +21,10 @@ pub struct FetchedFrom {
 }
 
 impl Partition {
-    /// Appends batches that the leader has sent for a Fetch. Returns the log end offset. Batches of a later epoch, and all behind them, are dropped: the log at the leader
-    /// has changed since (KAFKA-18723). So is a last batch that is not whole. What a leader has taken fits here,
-    /// whatever the size (KAFKA-9617), except that a batch does not exceed a segment.
+    /// Appends batches that the leader has sent for a Fetch. Returns the log end offset. Batches of a later epoch, and all
+    /// behind them, are dropped: the log at the leader has changed since (KAFKA-18723). So is a last batch that is not
+    /// whole. What a leader has taken fits here, whatever the size (KAFKA-9617), except that a batch does not exceed a
+    /// segment.
     ///
     /// Errors: `NotLeader` if the replica plays another role by now, `UnexpectedAppendOffset` if the log
     /// does not end at `fetch_offset` any more or the batches go back; those of `Log::append`. Batches
