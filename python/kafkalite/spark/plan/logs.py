@@ -33,7 +33,7 @@ ENDPOINT_PAUSE_S = 60.0
 """Where there was no Arrow endpoint: a planner lives as long as its session."""
 
 
-class Endpoint(NamedTuple):
+class ArrowEndpoint(NamedTuple):
     """An Arrow endpoint, and whose it is."""
 
     address: str
@@ -62,7 +62,7 @@ class Log(Protocol):
         """Commits offsets of a consumer group without members, the first of a run or later ones.
         Raises `KafkaliteError`."""
 
-    def endpoint(self) -> "Endpoint | None":
+    def endpoint(self) -> "ArrowEndpoint | None":
         """Where the broker serves Arrow on this machine, if it does."""
 
     def directory(self, partition: Partition) -> str | None:
@@ -86,7 +86,7 @@ class WireLog(Closing):
         )
         self._admin = Admin(self._cluster)
         self._groups = GroupAdmin(self._cluster)
-        self._endpoint: Endpoint | None = None
+        self._endpoint: ArrowEndpoint | None = None
         self._endpoint_not_before_s = 0.0
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class WireLog(Closing):
         found = self._admin.list_offsets(timestamps, committed=self._committed)
         return {partition: listed.offset for partition, listed in found.items()}
 
-    def endpoint(self) -> Endpoint | None:
+    def endpoint(self) -> ArrowEndpoint | None:
         """See `Log`. The one broker's: a partition of another broker would be refused there. Where
         there is none, or the broker does not say, as to who may not see its configurations, it is
         asked for again after a pause: a broker may have been away."""
@@ -193,7 +193,7 @@ class WireLog(Closing):
                 self._endpoint_not_before_s = time.monotonic() + ENDPOINT_PAUSE_S
         return self._endpoint
 
-    def _told_endpoint(self) -> Endpoint | None:
+    def _told_endpoint(self) -> ArrowEndpoint | None:
         nodes, cluster_id = self._cluster.nodes, self._cluster.cluster_id
         if len(nodes) != 1 or cluster_id is None:
             return None
@@ -203,7 +203,7 @@ class WireLog(Closing):
         except ClientError:
             return None  # rows come by Kafka's protocol
         address = {each.name: each.value for each in configs}.get(ARROW_LISTENER)
-        return Endpoint(address, cluster_id) if address else None
+        return ArrowEndpoint(address, cluster_id) if address else None
 
     def directory(self, partition: Partition) -> str | None:
         """None: brokers are asked."""
@@ -248,7 +248,7 @@ class FileLog:
         del topics, ask
         return {}
 
-    def endpoint(self) -> Endpoint | None:
+    def endpoint(self) -> ArrowEndpoint | None:
         """None: nobody serves."""
 
     def commit(self, group: str, offsets: Offsets, *, is_first: bool) -> None:
