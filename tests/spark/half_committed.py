@@ -41,9 +41,8 @@ class HaltedWriter(StreamWriter):
 
         def ask_or_halt(cluster: Cluster, message: Any, **named: Any) -> Any:
             nonlocal ended
-            if re.search(r"-\d\Z", getattr(message, "transactional_id", None) or "") and getattr(
-                message, "committed", False
-            ):
+            name = getattr(message, "transactional_id", None) or ""
+            if re.search(r"-\d-\d+\Z", name) and getattr(message, "committed", False):
                 if ended == 1:
                     halt()
                 ended += 1

@@ -127,7 +127,7 @@ class Attempt(NamedTuple):
     def partitionId(self) -> int:  # noqa: N802
         return 0
 
-    def attemptNumber(self) -> int:  # noqa: N802
+    def taskAttemptId(self) -> int:  # noqa: N802
         return self.number
 
     def getLocalProperty(self, name: str) -> str:  # noqa: N802
@@ -295,7 +295,7 @@ def test_a_note_of_many_tasks_takes_several_partitions(
     servers: str, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handles = [
-        OpenTransaction(f"{name}-{task}-{task % 2}", 3 * task, task % 9) for task in range(3_000)
+        OpenTransaction(f"{name}-{task}-{task % 61}", 3 * task, task % 9) for task in range(3_000)
     ]
     many, few = handles[:900], handles[:3]
     monkeypatch.setattr(commit_note, "end", lambda *_, **__: None)
@@ -318,9 +318,12 @@ def test_a_micro_batch_that_is_repeated_with_other_rows_is_told(
     with Cluster(servers) as cluster:
         note = CommitNote(cluster, name, TIMEOUT_MS)
         note.commit(7, topic, prepared(servers, topic, name), 3)
-        assert note.is_committed(7, 3)
+        assert note.settles(7, 3)
         with pytest.raises(KafkaliteError, match=sentence):
-            note.is_committed(7, 2)
+            note.settles(7, 2)
+        with pytest.raises(KafkaliteError, match=sentence):
+            note.commit(7, topic, prepared(servers, topic, name, 2, "-1"), 2)
+        assert not open_ids(cluster, name), "what has come is aborted"
     assert values(servers, topic, committed=True) == rows_of(3)
 
 
@@ -335,8 +338,49 @@ def test_a_note_of_an_earlier_version_is_read(servers: str, topic: str, name: st
         place = (topic, 0)
         deciding.commit_offsets(GroupMetadata(name), {place: (7, -1)}, {place: text})
         deciding.end(commit=True)
-        assert CommitNote(cluster, name, TIMEOUT_MS).is_committed(7, 5)
+        note = CommitNote(cluster, name, TIMEOUT_MS)
+        assert note.is_committed(7)
+        assert note.settles(7, 5)
     assert values(servers, topic, committed=True) == rows_of(3)
+
+
+def test_a_second_attempt_of_a_task_leaves_what_the_first_has_committed(
+    servers: str, topic: str, name: str
+) -> None:
+    """Spark runs two at once where it takes an executor for dead that is not, or a stage again. The
+    second had the id of the first, so that a micro-batch that was committed was taken for aborted,
+    and was written twice, or was in the topic in part."""
+    with Cluster(servers) as cluster:
+        note = CommitNote(cluster, name, TIMEOUT_MS)
+        first = prepared(servers, topic, name)
+        second = prepared(servers, topic, name, 1, attempt="-1")
+        note.commit(7, topic, first, 3)
+        prepared(servers, topic, name, attempt="-2")
+        assert note.is_committed(7)
+        assert open_ids(cluster, f"{name}-") == sorted(
+            [second[0].transactional_id, *(f"{name}-{task}-2" for task in range(3))]
+        )
+
+
+def test_an_attempt_that_looks_for_a_note_leaves_the_driver_alone_that_is_writing_it(
+    servers: str, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It began a transaction of the driver's id, and the driver's commit failed."""
+    decide = Transaction.end
+    with Cluster(servers) as cluster:
+        note = CommitNote(cluster, name, TIMEOUT_MS)
+        note.commit(6, topic, prepared(servers, topic, name, 1), 1)
+
+        def look_first(transaction: Transaction, *, commit: bool) -> None:
+            if transaction.transactional_id == name:
+                with Cluster(servers) as another:
+                    assert not CommitNote(another, name, TIMEOUT_MS).is_committed(7)
+            decide(transaction, commit=commit)
+
+        monkeypatch.setattr(Transaction, "end", look_first)
+        note.commit(7, topic, prepared(servers, topic, name, 2), 2)
+        assert note.is_committed(7)
+    assert values(servers, topic, committed=True) == ["0", "0", "1"]
 
 
 def test_offsets_of_somebody_else_in_the_querys_group_are_told(

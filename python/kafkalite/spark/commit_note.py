@@ -2,7 +2,7 @@
 
     driver    all tasks are done ──► note: micro-batch 7 is these transactions ──► EndTxn, EndTxn, …
     replay    a task, before it writes: is there a note of micro-batch 7?
-                no     nothing of it was committed, and nobody can commit it any more: write it anew
+                no     write it anew; the driver looks again before it decides
                 yes    end its transactions as the note says, write nothing
 
 A replayed micro-batch may give its rows to other tasks than before, where its source plans them in
@@ -11,10 +11,12 @@ is the offset of a consumer group, whose number is the micro-batch's and whose m
 transactions. It is written in a transaction of its own. Group and transactional id are both
 `<prefix>-<query id>`; the tasks' ids add `-<number of the task>-<its attempt>`.
 
-What a driver that died had left under way of a note is aborted by whoever looks for the note next,
-or was decided before. That a transaction is named and was aborted nevertheless, its time being
-over before anybody ended it, `_finish` finds: none was committed, and all is written anew; some
-were, and there is a sentence that says what to do, since only a user knows.
+Spark may run two attempts of a task at once, also one of a driver that is still committing: so an
+attempt that looks for a note fences nobody and begins under an id of its own. What a driver that
+died had left under way of a note the next driver aborts before it decides. That a transaction is
+named and was aborted nevertheless, its time being over before anybody ended it, `_finish` finds:
+none was committed, and all is written anew; some were, and there is a sentence that says what to
+do, since only a user knows.
 """
 
 import base64
@@ -32,6 +34,7 @@ from kafkalite.client.producer.transactions import (
     Transaction,
     end,
     fates,
+    is_open,
     is_under_way,
     read_offsets,
 )
@@ -62,13 +65,24 @@ class CommitNote:
         self._name = name
         self._timeout_ms = timeout_ms
 
-    def is_committed(self, batch_id: int, rows: int | None = None) -> bool:
-        """Says whether a micro-batch is in the topic, and ends what a note has left to be ended.
-        False: nothing of it is, and only `commit` can change that. `rows` are those that it has
-        now, where they are known.
+    def is_committed(self, batch_id: int) -> bool:
+        """Says in a task whether a micro-batch is in the topic, and ends what a note has left to be
+        ended. False: nothing of it is, unless another driver is about to commit it.
 
-        Raises `KafkaliteError` where it is there in part, with other rows, or a later one is.
+        Raises `KafkaliteError` where it is there in part, or a later one is.
         """
+        note = self._read()
+        return note is not None and self._settles(note, batch_id, None)
+
+    def settles(self, batch_id: int, rows: int | None = None) -> bool:
+        """The same on the driver. False: nothing of it is, and only `commit` can change that.
+        `rows` are those that it has now, where they are known.
+
+        Raises `KafkaliteError`, also where it is there with other rows.
+        """
+        if is_under_way(self._cluster, self._name):
+            # Of a driver that is no more: aborts it, or waits until what it has decided is done.
+            Transaction(self._cluster, self._name, self._timeout_ms).begin()
         note = self._read()
         return note is not None and self._settles(note, batch_id, rows)
 
@@ -76,7 +90,7 @@ class CommitNote:
         self, batch_id: int, topic: str, transactions: Sequence[OpenTransaction], rows: int
     ) -> None:
         """Commits a micro-batch: all of the transactions, or none of them. `topic` is one that they
-        write to, `rows` how many all tasks have. May raise when it has been decided: `is_committed`
+        write to, `rows` how many all tasks have. May raise when it has been decided: `settles`
         says that.
 
         Raises `KafkaliteError`.
@@ -170,11 +184,10 @@ class CommitNote:
 
     def _read(self) -> _Note | None:
         """The last note that was decided. Brokers that are asked for all offsets of a group leave
-        out those of transactions under way, also of one that is decided."""
-        if is_under_way(self._cluster, self._name):
-            # Of a driver that is no more: aborts it, or waits until what it has decided is done.
-            Transaction(self._cluster, self._name, self._timeout_ms).begin()
-        offsets = read_offsets(self._cluster, self._name)
+        out those of transactions under way; for one that is open nobody waits, as nobody may end
+        it."""
+        wait = not is_open(self._cluster, self._name)
+        offsets = read_offsets(self._cluster, self._name, wait=wait)
         if not offsets:
             return None
         batch_id = max(offset for offset, _ in offsets.values())

@@ -12,12 +12,12 @@ of one task only the one that Spark counts is committed; the driver aborts what 
 open, for as long as tasks that Spark has killed may go on. It commits nothing unless every
 transaction is still open.
 
-A stream uses the same ids in each micro-batch, `<prefix>-<query id>-<task>-<attempt>`: a task that
-begins fences and aborts what an earlier run left, and the driver what is left of tasks that have no
-rows this time, and of attempts that Spark does not count. Before it commits the first transaction,
-the driver notes all of them (`commit_note.py`): a task of a replayed micro-batch that finds the
-note has it carried out, and writes nothing. So each row is there once, whatever the source gives to
-which task.
+A stream uses the same ids again and again, `<prefix>-<query id>-<task>-<attempt>`, since brokers
+keep each for a week; attempts that run at once have different ones. What killed attempts and
+earlier runs left open, the driver aborts when it has committed a micro-batch. Before it commits the
+first transaction, it notes all of them (`commit_note.py`):
+a task of a replayed micro-batch that finds the note has it carried out, and writes nothing. So each
+row is there once, whatever the source gives to which task.
 """
 
 import time
@@ -64,6 +64,9 @@ BATCH_ID = "streaming.sql.batchId"
 KILLED_TASKS_GO_ON_S: Final = 3.0
 """How long a task that Spark kills may write: its Python worker has two seconds to end
 (`spark.python.task.killTimeout`)."""
+ATTEMPTS: Final = 61
+"""As many ids has a task of a stream. Spark numbers the attempts of all tasks through: by a prime,
+those of a stage that it runs again have other ids, whatever the number of its tasks."""
 ABORT_PAUSE_S: Final = 0.25
 """Between two looks at what such tasks have begun."""
 
@@ -152,8 +155,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if query_id is None or batch_id is None:
             raise KafkaliteError("transactional=true: Spark does not say which micro-batch this is")
         micro_batch = MicroBatch(f"{prefix}-{query_id}", int(batch_id))
-        # With speculation two attempts of a task run side by side: neither may fence the other.
-        name = f"{micro_batch.query}-{task.partitionId()}-{task.attemptNumber()}"
+        name = f"{micro_batch.query}-{task.partitionId()}-{task.taskAttemptId() % ATTEMPTS}"
         return _write(self._options, iterator, name, micro_batch)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
@@ -167,7 +169,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             note = _note(cluster, self._options, query)
             rows = sum(each.records_count for each in _written(messages))
             if not transactions:
-                note.is_committed(batchId, rows)  # which a replay has passed over
+                if note.settles(batchId, rows):  # as a replay finds it
+                    _abort_open(self._options, cluster, f"{query}-")
                 return
             topic = next(each.topic for each in _written(messages) if each.topic is not None)
             note.commit(batchId, topic, transactions, rows)
@@ -180,7 +183,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if query is None:
             return
         with suppress(KafkaliteError), _cluster(self._options) as cluster:
-            if not _note(cluster, self._options, query).is_committed(batchId):
+            if not _note(cluster, self._options, query).settles(batchId):
                 _abort(cluster, transactions)
                 _abort_late(self._options, cluster, f"{query}-")
 

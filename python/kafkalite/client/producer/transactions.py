@@ -27,6 +27,7 @@ from kafkalite.client.producer.transaction_state import FENCED, fenced
 from kafkalite.errors import BrokerError, UnsupportedVersionError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import (
+    CONCURRENT_TRANSACTIONS,
     NONE,
     OPERATION_NOT_ATTEMPTED,
     TRANSACTIONAL_ID_NOT_FOUND,
@@ -38,6 +39,7 @@ __all__ = [
     "Transaction",
     "end",
     "fates",
+    "is_open",
     "is_under_way",
     "open_ids",
     "read_offsets",
@@ -307,14 +309,34 @@ def is_under_way(cluster: Cluster, transactional_id: str) -> bool:
     is too old to say."""
 
     def ask() -> bool:
-        node_id = cluster.coordinator(transactional_id, TRANSACTION)
-        row = _described(cluster, node_id, [transactional_id])[transactional_id]
-        return row.transaction_state in UNDER_WAY
+        return _state(cluster, transactional_id) in UNDER_WAY
 
     try:
         return cluster.retry(ask)
     except UnsupportedVersionError:
         return True
+
+
+def is_open(cluster: Cluster, transactional_id: str) -> bool:
+    """Says whether a transaction of the id is open, and waits for the end of one that is decided.
+    True where the broker is too old to say."""
+
+    def ask() -> bool:
+        state = _state(cluster, transactional_id)
+        if state != ONGOING and state in UNDER_WAY:
+            check(CONCURRENT_TRANSACTIONS, f"transactional id '{transactional_id}'")
+        return state == ONGOING
+
+    try:
+        return cluster.retry(ask)
+    except UnsupportedVersionError:
+        return True
+
+
+def _state(cluster: Cluster, transactional_id: str) -> str:
+    node_id = cluster.coordinator(transactional_id, TRANSACTION)
+    row = _described(cluster, node_id, [transactional_id])[transactional_id]
+    return str(row.transaction_state)
 
 
 def _described(cluster: Cluster, node_id: int, transactional_ids: list[str]) -> dict[str, Any]:
@@ -345,9 +367,11 @@ def open_ids(cluster: Cluster, prefix: str) -> list[str]:
     return sorted(name for names in found for name in names)
 
 
-def read_offsets(cluster: Cluster, group: str) -> dict[Partition, tuple[int, str]]:
+def read_offsets(
+    cluster: Cluster, group: str, *, wait: bool = True
+) -> dict[Partition, tuple[int, str]]:
     """The offsets that a group has committed, with their metadata. Waits for transactions that have
-    further ones of the same partitions; those of others are not seen."""
+    further ones of the same partitions, if it is to; those of others are not seen."""
 
     def ask() -> dict[Partition, tuple[int, str]]:
         connection = cluster.connection(cluster.coordinator(group))
@@ -356,7 +380,7 @@ def read_offsets(cluster: Cluster, group: str) -> dict[Partition, tuple[int, str
             group_id=group,
             topics=None,
             groups=[kind.OffsetFetchRequestGroup(group_id=group, topics=None)],
-            require_stable=True,
+            require_stable=wait,
         )
         response = connection.request(request, at_most=9)
         answered = response.groups[0] if response.groups else response
