@@ -85,6 +85,10 @@ def stream(servers: str, topic: str, **options: str) -> StreamReader:
     return reader
 
 
+def refused_stream(servers: str) -> Any:
+    return source(servers, "none", endingOffsets="{").streamReader(SCHEMA)
+
+
 def test_spark_finds_the_format_by_its_package() -> None:
     assert DefaultSource is KafkaliteDataSource
     assert DefaultSource.name() == "kafkalite"
@@ -115,9 +119,9 @@ def first_offsets(reader: StreamReader) -> object:
         lambda servers: source(servers, "none").reader(SCHEMA).partitions(),
         lambda _: source("127.0.0.1:1", "none").reader(SCHEMA).partitions(),
         lambda servers: first_offsets(stream(servers, "none")),
-        lambda servers: (
-            source(servers, "none", endingOffsets="{").streamReader(SCHEMA).initialOffset()
-        ),
+        lambda servers: refused_stream(servers).initialOffset(),
+        lambda servers: refused_stream(servers).latestOffset({}, ReadAllAvailable()),
+        lambda servers: refused_stream(servers).partitions({}, {}),
     ],
 )
 def test_a_refusal_is_told_without_the_way_that_it_took(

@@ -227,6 +227,11 @@ class RefusedStream(DataSourceStreamReader):
         """Raises the refusal: a query with a checkpoint asks this first."""
         raise self._refusal
 
+    @in_a_sentence
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:  # noqa: ARG002
+        """Raises the refusal: where a micro-batch is repeated, this is asked first."""
+        raise self._refusal
+
     def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002
         """Raises the refusal; nothing was planned that could be read."""
         raise self._refusal
