@@ -387,6 +387,10 @@ pub const ARROW_REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Connections of an Arrow endpoint, a thread each; one more is told so and closed.
 pub const ARROW_CONNECTIONS_MAX: usize = 256;
 
+/// How long a client of an Arrow endpoint that has a secret may take to show it, milliseconds: other
+/// users of the machine reach the port, and take a connection from its owner.
+pub const ARROW_SECRET_WAIT_MS: u64 = 10_000;
+
 /// Clients of an Arrow endpoint that are told at once that there are too many; others are closed
 /// without a word.
 pub const ARROW_REFUSALS_MAX: usize = 8;

@@ -17,7 +17,9 @@ use super::request::{LENGTH_BYTES, Request, request_length};
 use super::{Home, Losses, Rows};
 use crate::crash::or_error;
 use crate::error::{Error, Result};
-use crate::limits::{ARROW_LINGER_MS, ARROW_ROOM_WAIT_MS, ARROW_WRITE_VECTORS_MAX};
+use crate::limits::{
+    ARROW_LINGER_MS, ARROW_ROOM_WAIT_MS, ARROW_SECRET_WAIT_MS, ARROW_WRITE_VECTORS_MAX,
+};
 
 /// Before each message of an Arrow IPC stream.
 const CONTINUATION: [u8; 4] = [0xff; 4];
@@ -31,7 +33,7 @@ pub(super) struct Connection<'a> {
     pub home: &'a dyn Home,
     pub batch_memory: &'a BatchMemory,
     /// Neither a request nor room for bytes of an answer for so long: the connection is closed, unless
-    /// its client has shown the secret.
+    /// its client has shown the secret, for which it has `ARROW_SECRET_WAIT_MS`.
     pub idle: Option<Duration>,
     /// The secret that each request must have, if there is one.
     pub secret: Option<&'a str>,
@@ -62,10 +64,14 @@ impl From<Error> for End {
 impl Connection<'_> {
     /// Serves until the connection ends.
     pub(super) fn run(&self) {
+        let first = self
+            .secret
+            .map(|_| Duration::from_millis(ARROW_SECRET_WAIT_MS));
+        let wait = first.into_iter().chain(self.idle).min();
         let prepared = self
             .stream
             .set_nodelay(true)
-            .and_then(|()| self.stream.set_read_timeout(self.idle))
+            .and_then(|()| self.stream.set_read_timeout(wait))
             .and_then(|()| self.stream.set_write_timeout(self.idle));
         if prepared.is_err() {
             return;
@@ -338,5 +344,22 @@ mod tests {
             slow.shutdown(Shutdown::Both).ok();
             assert!(server.stop());
         }
+    }
+
+    /// Another user of the machine could hold all connections of a child, for as long as it liked.
+    #[test]
+    fn a_client_that_does_not_show_the_secret_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let settings = ServerSettings {
+            secret: Some("5f3a".to_owned()),
+            ..ServerSettings::default()
+        };
+        let server = ArrowServer::start(listener, Box::new(Much), settings, None);
+        let server = server.expect("a server");
+        let mut silent = TcpStream::connect(server.address()).expect("a connection");
+        let limit = Some(Duration::from_secs(120));
+        silent.set_read_timeout(limit).expect("a limit");
+        assert_eq!(silent.read(&mut [0]).expect("the end"), 0);
+        assert!(server.stop());
     }
 }
