@@ -1,6 +1,7 @@
 """`format("kafkalite")` writes what Spark's own connector writes, and nothing that is half done."""
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 import kafkalite
 from kafkalite import Broker
 from kafkalite.client import Admin
+from kafkalite.client.network.cluster import Cluster
+from kafkalite.protocol.messages import ListTransactionsRequest
+from kafkalite.spark.sink import ATTEMPTS
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from oracle.topics import wait_until_settled
@@ -332,6 +336,39 @@ def test_a_stream_goes_on_where_it_stopped(
     add_file(source, "b", 100, 50)
     run_stream(spark, str(source), tmp_path, **options)
     assert values(servers, new_topic) == sorted(map(str, range(150)))
+
+
+def test_transactional_ids_do_not_grow_with_the_micro_batches_of_foreachbatch(
+    spark: SparkSession, servers: str, new_topic: str, tmp_path: Path
+) -> None:
+    """Each save had ids that nobody had had before, which brokers keep for a week."""
+    source, prefix = tmp_path / "source", f"ids-{uuid.uuid4().hex[:8]}"
+    for number in range(3):
+        add_file(source, f"file-{number}", number * 10, 10)
+
+    def save(batch: DataFrame, _: int) -> None:
+        write(batch, servers, topic=new_topic, kafka__transactional__id=prefix)
+
+    frame = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(source))
+    query = (
+        frame.select(text(-1))
+        .writeStream.foreachBatch(save)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(300)
+    assert values(servers, new_topic, committed=True) == sorted(map(str, range(30)))
+    with Cluster(servers) as cluster:
+        told = [cluster.ask(ListTransactionsRequest(), node_id=each) for each in cluster.nodes]
+    ids = [row.transactional_id for each in told for row in each.transaction_states]
+    ours = [each for each in ids if each.startswith(prefix)]
+    assert ours
+    for each in ours:
+        known = re.fullmatch(rf"{prefix}-{query.id}-b-(\d+)-(\d+)", each)
+        assert known, each
+        assert int(known[1]) < 2
+        assert int(known[2]) < ATTEMPTS
 
 
 def test_a_transactional_stream_writes_a_replayed_batch_once(

@@ -10,14 +10,15 @@
 A batch query gives each attempt of a task a transactional id of its own, so that of two attempts
 of one task only the one that Spark counts is committed; the driver aborts what the others left
 open, for as long as tasks that Spark has killed may go on. It commits nothing unless every
-transaction is still open.
+transaction is still open. In `foreachBatch` the ids are `<prefix>-<query id>-b-<task>-<attempt>`,
+again and again, since a stream goes on for months and brokers keep each id for a week; the driver
+ends those that its tasks have told, since another query of the same micro-batch may be writing.
 
-A stream uses the same ids again and again, `<prefix>-<query id>-<task>-<attempt>`, since brokers
-keep each for a week; attempts that run at once have different ones. What killed attempts and
-earlier runs left open, the driver aborts when it has committed a micro-batch. Before it commits the
-first transaction, it notes all of them (`commit_note.py`):
-a task of a replayed micro-batch that finds the note has it carried out, and writes nothing. So each
-row is there once, whatever the source gives to which task.
+A stream's ids are `<prefix>-<query id>-<task>-<attempt>`, again and again as well; attempts that
+run at once have different ones. What killed attempts and earlier runs left open, the driver aborts
+when it has committed a micro-batch. Before it commits the first transaction, it notes all of them
+(`commit_note.py`): a task of a replayed micro-batch that finds the note has it carried out, and
+writes nothing. So each row is there once, whatever the source gives to which task.
 """
 
 import time
@@ -88,11 +89,12 @@ Messages = Sequence[WriterCommitMessage | None]
 
 
 class MicroBatch(NamedTuple):
-    """The place of a task of a stream."""
+    """The place of a task of a stream that writes transactions."""
 
     query: str
-    """Prefix of the transactional ids and id of the query, by which `CommitNote` knows it."""
-    batch_id: int
+    """The transactional ids begin with it; `CommitNote` knows the query by it."""
+    batch_id: int | None
+    """None in `foreachBatch`, of which nothing is noted."""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -108,8 +110,12 @@ class BatchWriter(DataSourceArrowWriter):
         if self._options.transactional_id_prefix is None:
             return _write(self._options, iterator)
         task = _task()
-        name = f"{self._ids}{task.partitionId()}-{task.taskAttemptId()}"
-        return _write(self._options, iterator, name)
+        query_id = task.getLocalProperty(QUERY_ID)
+        if query_id is None:
+            name = f"{self._ids}{task.partitionId()}-{task.taskAttemptId()}"
+            return _write(self._options, iterator, name)
+        query = f"{self._options.transactional_id_prefix}-{query_id}-b"
+        return _write(self._options, iterator, _id(query, task), MicroBatch(query, None))
 
     def commit(self, messages: Messages) -> None:
         """On the driver, once every task is done."""
@@ -127,7 +133,8 @@ class BatchWriter(DataSourceArrowWriter):
                     f"{self._options.settings.transaction_timeout_ms}"
                 )
             _commit(cluster, transactions)
-            _abort_open(self._options, cluster, self._ids)
+            if _query(messages) is None:
+                _abort_open(self._options, cluster, self._ids)
 
     def abort(self, messages: Messages) -> None:
         """On the driver, after a task or the commit has failed."""
@@ -135,7 +142,8 @@ class BatchWriter(DataSourceArrowWriter):
             return
         with suppress(KafkaliteError), _cluster(self._options) as cluster:
             _abort(cluster, _transactions(messages))
-            _abort_late(self._options, cluster, self._ids)
+            query = _query(messages)
+            _abort_late(self._options, cluster, self._ids if query is None else f"{query}-")
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -155,8 +163,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if query_id is None or batch_id is None:
             raise KafkaliteError("transactional=true: Spark does not say which micro-batch this is")
         micro_batch = MicroBatch(f"{prefix}-{query_id}", int(batch_id))
-        name = f"{micro_batch.query}-{task.partitionId()}-{task.taskAttemptId() % ATTEMPTS}"
-        return _write(self._options, iterator, name, micro_batch)
+        return _write(self._options, iterator, _id(micro_batch.query, task), micro_batch)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """On the driver, once every task of a micro-batch is done."""
@@ -204,7 +211,7 @@ def _write(
         return TaskWritten(query=query)
     settings = replace(options.settings, transactional_id=transactional_id)
     with _cluster(options) as cluster:
-        if micro_batch is not None:
+        if micro_batch is not None and micro_batch.batch_id is not None:
             note = _note(cluster, options, micro_batch.query)
             if note.is_committed(micro_batch.batch_id):
                 passed_over = sum((batch.num_rows for batch in full), first.num_rows)
@@ -228,6 +235,11 @@ def _task() -> TaskContext:
     if task is None:
         raise KafkaliteError("transactional=true: this is no task of Spark's")
     return task
+
+
+def _id(query: str, task: TaskContext) -> str:
+    """The transactional id of an attempt of a stream's task."""
+    return f"{query}-{task.partitionId()}-{task.taskAttemptId() % ATTEMPTS}"
 
 
 def _cluster(options: WriteOptions) -> Cluster:
