@@ -21,11 +21,13 @@ when it has committed a micro-batch. Before it commits the first transaction, it
 writes nothing. So each row is there once, whatever the source gives to which task.
 """
 
+import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark import TaskContext
@@ -187,6 +189,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """On the driver, after a task or the commit has failed: the latter may have been decided,
         and is then carried out."""
         query, transactions = _query(messages), _transactions(messages)
+        query = query or _query_of_checkpoint(self._options)  # before any task is done
         if query is None:
             return
         with suppress(KafkaliteError), _cluster(self._options) as cluster:
@@ -262,6 +265,20 @@ def _written(messages: Messages) -> list[TaskWritten]:
 
 def _query(messages: Messages) -> str | None:
     return next((each.query for each in _written(messages) if each.query is not None), None)
+
+
+def _query_of_checkpoint(options: WriteOptions) -> str | None:
+    """That of a stream, if its checkpoint is given by an option and on a disk of this machine."""
+    prefix, checkpoint = options.transactional_id_prefix, options.checkpoint
+    if prefix is None or checkpoint is None:
+        return None
+    try:
+        folder = checkpoint.removeprefix("file://").removeprefix("file:")
+        told = json.loads(Path(folder, "metadata").read_text())
+    except (OSError, ValueError):
+        return None
+    query_id = told.get("id") if isinstance(told, dict) else None
+    return f"{prefix}-{query_id}" if isinstance(query_id, str) else None
 
 
 def _transactions(messages: Messages) -> list[OpenTransaction]:

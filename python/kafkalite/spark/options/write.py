@@ -39,6 +39,8 @@ class WriteOptions:
     settings: ProducerSettings
     transactional_id_prefix: str | None
     """None: no transactions."""
+    checkpoint: str | None = None
+    """Its location, of a stream that says it by an option."""
     warnings: tuple[str, ...] = ()
 
     @staticmethod
@@ -70,7 +72,8 @@ class WriteOptions:
             raise InvalidArgumentError(
                 "transactional is false, but kafka.transactional.id names a transactional id"
             )
-        return WriteOptions(servers, topic, checked, prefix, tuple(warnings))
+        checkpoint = options.get("checkpointlocation")
+        return WriteOptions(servers, topic, checked, prefix, checkpoint, tuple(warnings))
 
 
 def _check_names(options: Mapping[str, str]) -> list[str]:
