@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from kafkalite import Broker
 
 
+ATTEMPTS_MAX = 4
+"""Of a task, as on a cluster. Spark's local master has one unless it is told."""
+
+
 class StopError(Exception):
     """One sentence for the user; the command ends with exit code 1."""
 
@@ -79,7 +83,7 @@ def _run(name: str, run: Run, options: argparse.Namespace, settings: Mapping[str
     step("starting a broker and Spark")
     with tempfile.TemporaryDirectory(prefix="kafkalite-pipeline-") as folder:
         conf = {
-            "spark.master": f"local[{options.cores}]",
+            "spark.master": f"local[{options.cores},{ATTEMPTS_MAX}]",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_settings(folder)}",
             "spark.driver.host": "127.0.0.1",

@@ -65,23 +65,13 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
 
   private void open(String sentSchema) throws IOException {
     ObjectNode request = (ObjectNode) Endpoint.JSON.readTree(range.read());
-    endpoint = isNear() ? near(request.path("client").path("poll.timeout.ms").asLong()) : null;
-    if (endpoint == null) {
-      endpoint = Endpoint.ofChild();
-    } else {
-      request.remove(List.of("bootstrap.servers", "client")); // a broker reads its own logs only
-    }
     skipsLosses = !request.path("fail.on.data.loss").asBoolean(true);
     request.put("op", "read").put("topic", range.topic()).put("partition", range.partition());
     request.put("start", range.start()).put("stop", range.stop()).put("schema", sentSchema);
-    endpoint.send(request);
-    reader = new ArrowStreamReader(endpoint, allocator);
-    root = reader.getVectorSchemaRoot();
-    if (!DataType.equalsIgnoreNullability(sent(schema), ArrowUtils.fromArrowSchema(root.getSchema()))) {
-      throw new IOException("the Arrow endpoint has sent other columns than were asked for");
+    if (!isNear() || !begin(request.deepCopy())) {
+      endpoint = Endpoint.ofChild();
+      begin(endpoint, request);
     }
-    String losses = root.getSchema().getCustomMetadata().get(Endpoint.LOSSES);
-    warn(losses == null ? NullNode.instance : Endpoint.JSON.readTree(losses));
   }
 
   /**
@@ -94,16 +84,35 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
         && TaskContext.get().attemptNumber() == 0;
   }
 
-  /** A connection to that broker; null if it is gone since the range was planned. */
-  private Endpoint near(long silenceMsMax) throws ClosedByInterruptException {
+  /**
+   * Asks that broker, whose schema comes before any row; false if it is gone since the range was
+   * planned, or refuses: no row has been handed on, and the child reads all of them, or says why not.
+   */
+  private boolean begin(ObjectNode request) throws IOException {
+    long silenceMsMax = request.path("client").path("poll.timeout.ms").asLong();
+    request.remove(List.of("bootstrap.servers", "client")); // a broker reads its own logs only
     try {
-      return Endpoint.at(range.endpoint(), silenceMsMax);
+      endpoint = Endpoint.at(range.endpoint(), silenceMsMax);
+      begin(endpoint, request);
+      return true;
     } catch (ClosedByInterruptException stopped) {
       throw stopped;
     } catch (IOException gone) {
-      LOG.warn("{}: the broker is asked by Kafka's protocol", gone.getMessage());
-      return null;
+      LOG.warn("{}: the broker is asked by Kafka's protocol", Endpoint.reason(gone));
+      closeConnection();
+      return false;
     }
+  }
+
+  private void begin(Endpoint asked, ObjectNode request) throws IOException {
+    asked.send(request);
+    reader = new ArrowStreamReader(asked, allocator);
+    root = reader.getVectorSchemaRoot();
+    if (!DataType.equalsIgnoreNullability(sent(schema), ArrowUtils.fromArrowSchema(root.getSchema()))) {
+      throw new IOException("the Arrow endpoint has sent other columns than were asked for");
+    }
+    String losses = root.getSchema().getCustomMetadata().get(Endpoint.LOSSES);
+    warn(losses == null ? NullNode.instance : Endpoint.JSON.readTree(losses));
   }
 
   @Override
@@ -171,10 +180,19 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
   @Override
   public void close() throws IOException {
     // The reader's buffers belong to the allocator, so that it goes last, whatever else fails.
-    try (BufferAllocator last = allocator; Endpoint connection = endpoint) {
+    try (BufferAllocator last = allocator) {
+      closeConnection();
+    }
+  }
+
+  private void closeConnection() throws IOException {
+    try (Endpoint connection = endpoint) {
       if (reader != null) {
         reader.close(false);
       }
+    } finally {
+      reader = null;
+      endpoint = null;
     }
   }
 

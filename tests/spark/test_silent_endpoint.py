@@ -1,20 +1,24 @@
-"""A broker that hangs while a task of the columnar engine reads from its Arrow endpoint: the task
-waited for ever, and with it the query, where the Python Data Source gives up."""
+"""A broker that hangs, is gone or refuses while a task of the columnar engine reads from its Arrow
+endpoint. The task waited for ever, and with it the query, where the Python Data Source gives up."""
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from kafkalite import Broker
+from kafkalite.client import Admin
+from kafkalite.client.admin import BROKER
+from kafkalite.spark.columnar import LOCAL_MASTER
 from oracle.tools import Record
 from spark.reading import read
 from spark.records import create, send
@@ -24,10 +28,11 @@ RECORDS, VALUE_BYTES = 800, 100_000
 """More than what sockets hold."""
 SILENCE_MS = 2_000
 SAID = f"gave nothing for {SILENCE_MS} ms (kafkaConsumer.pollTimeoutMs)"
-ATTEMPTS_MAX = 100
 SLOW = "reflect('java.util.concurrent.locks.LockSupport', 'parkNanos', 10000000L)"
 """Of each row, so that a query is under way for some seconds at least."""
 END_S = 300
+CONNECTIONS_MAX = 256
+"""The endpoint's."""
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +45,11 @@ def listening() -> Iterator[Broker]:
         yield broker
 
 
-def slowly(spark: SparkSession, servers: str) -> DataFrame:
+def slowly(spark: SparkSession, servers: str, silence_ms: int = SILENCE_MS) -> DataFrame:
     options = {
         "subscribe": "slow",
         "batch.rows": "10",
-        "kafkaConsumer.pollTimeoutMs": str(SILENCE_MS),
+        "kafkaConsumer.pollTimeoutMs": str(silence_ms),
     }
     return read(spark, "jvm", servers, options).selectExpr("length(value)", SLOW)
 
@@ -91,12 +96,27 @@ def test_a_task_fails_in_a_sentence_when_its_broker_hangs(
     assert SAID in str(failure)
 
 
-def main(servers: str, folder: str) -> None:
-    """A query of the test below, in a session whose tasks are tried again."""
-    spark = build_session(Path(folder), **{"spark.master": f"local[2,{ATTEMPTS_MAX}]"})
+def test_a_task_reads_by_kafkas_protocol_where_the_endpoint_refuses_it(
+    spark: SparkSession, listening: Broker
+) -> None:
+    """Its one attempt, which is all that Spark's local master has, failed: the endpoint had been
+    there when the query was planned, and had no place for another connection."""
+    with Admin(listening.bootstrap_servers) as admin:
+        told = {each.name: each.value for each in admin.describe_configs(BROKER, "1")}
+    host, _, port = str(told["kafkalite.arrow.listener"]).rpartition(":")
+    with ExitStack() as silent:
+        for _ in range(CONNECTIONS_MAX):
+            silent.enter_context(socket.create_connection((host, int(port))))
+        frame = read(spark, "jvm", listening.bootstrap_servers, {"subscribe": "slow"})
+        assert frame.where("offset >= 0").select("offset").toArrow().num_rows == RECORDS
+
+
+def main(servers: str, folder: str, silence_ms: str) -> None:
+    """A query of the test below, by as many attempts of a task as sessions have by default."""
+    spark = build_session(Path(folder), **{"spark.master": LOCAL_MASTER})
     began = threading.Thread(target=lambda: (await_reading(spark), print("reads", flush=True)))
     began.start()
-    print(len(slowly(spark, servers).collect()), flush=True)
+    print(len(slowly(spark, servers, int(silence_ms)).collect()), flush=True)
     spark.stop()
 
 
@@ -113,10 +133,12 @@ def await_line(log: Path, text: str) -> None:
 def test_a_query_goes_on_when_its_broker_does(
     listening: Broker, tmp_path: Path, restarts: bool
 ) -> None:
-    """A broker that was restarted failed all attempts of a task within a second."""
-    command = [sys.executable, "-m", __name__, listening.bootstrap_servers, tmp_path]
-    tests = Path(__file__).parents[1]
-    environment = os.environ | {"PYTHONPATH": str(tests)}
+    """A broker that was restarted failed all attempts of a task within a second, or the one that
+    Spark's local master has."""
+    silence_ms = 1000 * END_S if restarts else SILENCE_MS  # of a broker that starts
+    command = [sys.executable, "-m", __name__]
+    command += [listening.bootstrap_servers, str(tmp_path), str(silence_ms)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as query:
         assert query.stdout is not None
         assert query.stdout.readline() == "reads\n"

@@ -39,6 +39,10 @@ JAVA_VERSION_MIN = 17
 # was seen to read with.
 JAR_IS_FOR = ("4.2", "4.3")
 
+# All cores, and as many attempts of a task as on a cluster: `local[*]` has one, so that a query
+# would fail with the first connection that its broker closes, as one does that is restarted.
+LOCAL_MASTER = "local[*,4]"
+
 # Arrow checks bounds and nulls in every single get, which Spark has done before it asks: a fifth of
 # what it costs to read all columns by the Python Data Source.
 ARROW_JAVA_OPTIONS = (
@@ -121,7 +125,7 @@ def session(app_name: str = "kafkalite", **conf: str) -> "SparkSession":
 
     jar = jar_for(pyspark.__version__)
     jars = [conf.get("spark.jars", ""), str(jar or "")]
-    master = conf.get("spark.master", "local[*]")
+    master = conf.get("spark.master", LOCAL_MASTER)
     chosen = {
         "spark.master": master,
         "spark.pyspark.python": sys.executable,
