@@ -30,6 +30,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -62,6 +64,10 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   private static final int CONNECT_MS_MAX = 10_000;
 
   private static final int SECRET_BYTES = 32;
+
+  /** Where a child says that it listens. A user's Python may print other lines before that. */
+  private static final Pattern READY =
+      Pattern.compile("kafkalite arrow ready endpoint=(\\S+:\\d+) pid=");
 
   private final SocketChannel channel;
   private final Selector selector;
@@ -297,13 +303,17 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
         last[0] = line;
         LOG.warn("kafkalite arrow serve: {}", line);
       }, () -> {});
-      follow("output", process.getInputStream(), ready::complete, () -> ready.complete(""));
+      follow("output", process.getInputStream(), line -> {
+        Matcher told = READY.matcher(line);
+        if (told.find()) {
+          LOG.info("{} (process {})", line, process.pid());
+          ready.complete(told.group(1));
+        }
+      }, () -> ready.complete(""));
       tell(process, secret);
       try {
-        String line = ready.get(START_SECONDS_MAX, TimeUnit.SECONDS);
-        String listens = line.replaceFirst(".*?([^ =]+:\\d+).*", "$1");
+        String listens = ready.get(START_SECONDS_MAX, TimeUnit.SECONDS);
         if (!listens.isEmpty()) {
-          LOG.info("{} (process {})", line, process.pid());
           return new Child(process, listens, secret);
         }
         process.waitFor(1, TimeUnit.SECONDS);

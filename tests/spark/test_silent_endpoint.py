@@ -33,6 +33,12 @@ SLOW = "reflect('java.util.concurrent.locks.LockSupport', 'parkNanos', 10000000L
 END_S = 300
 CONNECTIONS_MAX = 256
 """The endpoint's."""
+CHATTY = """
+import sys
+
+if "arrow" in sys.orig_argv:
+    print("a license expires at 23:59", flush=True)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -134,11 +140,14 @@ def test_a_query_goes_on_when_its_broker_does(
     listening: Broker, tmp_path: Path, restarts: bool
 ) -> None:
     """A broker that was restarted failed all attempts of a task within a second, or the one that
-    Spark's local master has."""
+    Spark's local master has. What the user's Python prints when it starts, the engine took for the
+    address of its child."""
     silence_ms = 1000 * END_S if restarts else SILENCE_MS  # of a broker that starts
     command = [sys.executable, "-m", __name__]
     command += [listening.bootstrap_servers, str(tmp_path), str(silence_ms)]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    (tmp_path / "sitecustomize.py").write_text(CHATTY)
+    paths = [str(Path(__file__).parents[1]), str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as query:
         assert query.stdout is not None
         assert query.stdout.readline() == "reads\n"
