@@ -69,7 +69,7 @@ class MadeUpReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         return self.latestOffset()
 
-    def latestOffset(self) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
         return {"rows": int(time.time() * self._rate)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:

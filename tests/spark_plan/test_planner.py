@@ -213,6 +213,16 @@ def test_a_stream_waits_for_enough(orders: dict[str, str], logs: Logs) -> None:
     assert without_ids(found["offsets"]) == moved
 
 
+def test_a_stream_is_warned_of_its_options_once_and_not_by_each_micro_batch(
+    orders: dict[str, str], logs: Logs
+) -> None:
+    given = {"options": orders | {"pushdown": "true"}}
+    begun = answer({"op": "schema", "streaming": True, **given}, logs)
+    assert begun["warnings"] == ["pushdown is ignored in streaming queries"]
+    ends = {"start": {"orders": {"0": 0, "1": 0}}, "end": {"orders": {"0": 5, "1": 5}}}
+    assert answer({"op": "between", **ends, **given}, logs)["warnings"] == []
+
+
 def test_an_added_partition_is_read_and_a_lost_one_told(orders: dict[str, str], logs: Logs) -> None:
     start, end = {"orders": {"0": 40}}, {"orders": {"0": 50, "1": 50}}
     asked = {"op": "between", "start": start, "end": end}

@@ -129,8 +129,10 @@ def _answer(request: Mapping[str, Any], options: ReadOptions, log: Log) -> dict[
     if op in ("batch", "initial"):
         _check_schema(request, options)
     if op == "batch":
-        return _ranges(options, log, plan_batch(options, log, _cut(request)))
+        plan = plan_batch(options, log, _cut(request))
+        return _ranges(options, log, plan._replace(warnings=[*options.warnings, *plan.warnings]))
     if op == "between":
+        # A stream has heard of its options by `schema`, and plans once a micro-batch.
         start, stop = _position(request, "start"), _position(request, "end")
         return _ranges(options, log, plan_between(options, log, start, stop))
     if op == "commit":
@@ -186,7 +188,7 @@ def _ranges(options: ReadOptions, log: Log, plan: Plan) -> dict[str, Any]:
         "ranges": rows,
         "endpoint": endpoint and endpoint.address,
         "read": read,
-        "warnings": [*options.warnings, *plan.warnings],
+        "warnings": plan.warnings,
     }
 
 
