@@ -87,6 +87,7 @@ impl Node {
         for replica in gone.0.iter().flat_map(|(_, replicas)| replicas) {
             self.moves.cancel_soon(&replica.log);
         }
+        self.give_up_futures();
         self.moves.look_again();
         if let Some(followers) = self.followers.get() {
             let mut following = Following {

@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kafkalite::error::Error;
-use kafkalite::node::{Loaded, MetadataDelta, MoveRefusal};
+use kafkalite::node::{Loaded, MetadataDelta, MoveRefusal, Node};
 use kafkalite::replica::{HostedPartition, Partition, Role};
 use kafkalite::uuid::Uuid;
 
-use super::{ONE, RECORDS, TOPIC_ID, TWO, World, bytes_of, claim, config, load, plan};
+use super::{Nobody, ONE, RECORDS, TOPIC_ID, TWO, World, bytes_of, claim, config, load, plan};
 use crate::follower::{fetched_from, led};
 use crate::log::{append, batch};
 use crate::log_directory::NOW_MS;
@@ -200,6 +200,87 @@ fn a_replica_whose_directory_fails_in_the_middle_of_its_move_is_offline() {
     again.publish(1, 1, again.ids[1]);
     again.wait_until_it_lies_in(TWO);
     assert_eq!(again.log.offsets().log_end_offset, RECORDS);
+}
+
+/// It outlived the topic, and the checkpoint files had its offsets under the name of the next one: a start took the log start
+/// of the old topic for that of the new one, and deleted all records below it.
+#[test]
+fn the_future_replica_of_an_offline_replica_goes_with_its_topic() {
+    for is_started_again in [false, true] {
+        let mut world = World::about_to_move();
+        let (start, future) = (20, world.directory(1).future("t", 0).unwrap());
+        future.flush().unwrap();
+        world.log.advance_log_start_offset(start).unwrap();
+        wait_until(|| future.offsets().log_start_offset == start);
+        world.directory(1).write_checkpoints().unwrap();
+        if is_started_again {
+            world.storage = world.storage.crash(Crash::LoseUnsynced);
+            fail(&world.storage, ONE);
+            let loaded = load(claim(&world.storage), world.ids[0], 1);
+            assert!(!is_online(&loaded));
+            world.node = Arc::new(loaded.node);
+            world.resume();
+        } else {
+            let error = Error::io("write", Path::new(ONE))(IoError::from(ErrorKind::Other));
+            world.directory(0).health().fail(&error);
+            append(&world.log, &mut batch(RECORDS, 5)).unwrap_err();
+            world.wait_for_end();
+        }
+        assert_eq!(world.node.futures().len(), 1);
+        let (node, two) = (&world.node, world.node.directories().last().unwrap());
+        let delta = MetadataDelta {
+            deleted: &["t".to_owned()],
+            changed: &[],
+        };
+        node.publish(delta).unwrap();
+        let left = node.futures();
+        let mut next = plan(1, 0, world.ids[1]);
+        next.id = Uuid([8; 16]);
+        let changed = &[next];
+        for (directory, wanted) in node.missing_logs(changed) {
+            directory.create_logs(wanted, NOW_MS).unwrap();
+        }
+        let deleted = &[];
+        node.publish(MetadataDelta { deleted, changed }).unwrap();
+        append(&world.replica().log, &mut batch(0, 5)).unwrap();
+        world.replica().log.flush().unwrap();
+        let bytes = bytes_of(&world.replica().log);
+        two.write_checkpoints().unwrap();
+        for is_stopped in [false, true] {
+            if is_stopped {
+                node.close(1);
+            }
+            let storage = world.storage.crash(Crash::Kill);
+            let again = Node::load(claim(&storage), changed, Arc::new(Nobody)).unwrap();
+            let image = again.node.image();
+            let log = &image.topic("t").unwrap().replica(0).unwrap().log;
+            assert_eq!(log.offsets().log_start_offset, 0);
+            assert!(bytes_of(log) == bytes, "all records are there");
+            assert!(!is_stopped || !has_future_in(&storage, TWO));
+        }
+        assert_eq!(left.len(), 0);
+    }
+}
+
+#[test]
+fn the_future_replica_of_an_offline_replica_goes_when_other_nodes_get_the_partition() {
+    let world = World::about_to_move();
+    let error = Error::io("write", Path::new(ONE))(IoError::from(ErrorKind::Other));
+    world.directory(0).health().fail(&error);
+    world.wait_for_end();
+    assert_eq!(world.node.futures().len(), 1);
+    let mut plan = plan(2, 1, world.ids[0]);
+    plan.partitions[0].replicas = Box::new([2, 3]);
+    plan.partitions[0].in_sync_replicas = Box::new([2, 3]);
+    let (deleted, changed) = (&[], &[plan]);
+    let delta = MetadataDelta { deleted, changed };
+    world.node.publish(delta).unwrap();
+    assert_eq!(world.node.futures().len(), 0);
+    world.directory(1).delete_given_up(NOW_MS).unwrap();
+    world.directory(1).remove_condemned(i64::MAX).unwrap();
+    let left = world.storage.files().into_keys();
+    assert!(!left.into_iter().any(|file| file.starts_with("/two/t-0")));
+    assert!(!world.has_future_in(TWO));
 }
 
 #[test]

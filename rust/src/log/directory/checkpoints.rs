@@ -78,11 +78,11 @@ impl LogDirectory {
                 .segments()
                 .first()
                 .map_or(0, |segment| segment.base_offset());
+            let starts = &mut checkpoints.log_start_offset.offsets;
             if offsets.log_start_offset > first {
-                checkpoints
-                    .log_start_offset
-                    .offsets
-                    .insert(key, offsets.log_start_offset);
+                starts.insert(key, offsets.log_start_offset);
+            } else {
+                starts.remove(&key);
             }
         }
         for (file, checkpoint) in [

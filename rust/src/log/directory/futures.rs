@@ -6,13 +6,13 @@
 //!
 //! They are in `futures`, not among the `logs`: nobody reads them, retention and the cleaner leave them alone. Their offsets stand in
 //! the checkpoint files of the directory under the name of their partition, as Kafka writes them: no log of that
-//! name lies there.
+//! name lies there. Where one is made, the future replica goes first, and takes its offsets along.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::logs::renamed;
-use super::{LogDirectory, NewLog};
+use super::{LogDirectory, LogsByPartition, NewLog};
 use crate::error::{Error, Result};
 use crate::log::deadline::Deadline;
 use crate::log::directory::offset_checkpoint::TopicPartition;
@@ -36,10 +36,11 @@ impl LogDirectory {
         futures.get(&(Arc::from(topic), partition)).cloned()
     }
 
-    /// Logs and future replicas: all whose offsets the checkpoint files say.
+    /// Future replicas and logs: all whose offsets the checkpoint files say. The logs come last, since theirs are those that
+    /// count.
     pub(super) fn all_logs(&self) -> Vec<Arc<Log>> {
-        let mut logs = self.logs();
-        logs.extend(self.futures());
+        let mut logs = self.futures();
+        logs.extend(self.logs());
         logs
     }
 
@@ -77,27 +78,49 @@ impl LogDirectory {
         Ok(log)
     }
 
-    /// Takes a future replica out and renames its directory as `delete_log` does. Of a directory that has failed nothing is
-    /// renamed: its next start finds the future replica there. Errors: as those of `delete_log`.
+    /// Takes a future replica out, unless somebody has, and renames its directory as `delete_log` does. Of a directory that has
+    /// failed nothing is renamed: its next start finds the future replica there. Errors: as those of `delete_log`.
     pub fn delete_future(&self, future: &Arc<Log>, now_ms: i64) -> Result<()> {
-        self.take_future(future);
+        if self.forget_future(future) {
+            self.condemn_future(future, now_ms)?;
+        }
+        Ok(())
+    }
+
+    /// As `delete_future`, but asks nothing of the disk: the directory is renamed by `delete_given_up`.
+    pub fn give_up_future(&self, future: &Arc<Log>) {
+        if self.forget_future(future) {
+            self.given_up.lock().push(future.clone());
+        }
+    }
+
+    /// Renames the directories of the future replicas that were given up. Errors: the first failure, after all have had
+    /// their turn.
+    pub fn delete_given_up(&self, now_ms: i64) -> Result<()> {
+        let given_up = std::mem::take(&mut *self.given_up.lock());
+        let deleted = given_up.iter();
+        let deleted = deleted.map(|future| self.condemn_future(future, now_ms));
+        deleted.fold(Ok(()), Result::and)
+    }
+
+    fn condemn_future(&self, future: &Log, now_ms: i64) -> Result<()> {
         if self.health.is_offline() {
             return Ok(());
         }
         let due = Deadline::after(future.config().file_delete_delay_ms, now_ms);
-        let condemned = self.condemn(future, &self.unique_text(), due);
-        condemned.map(drop).and_then(|()| self.sync_deleted())
+        match self.condemn(future, &self.unique_text(), due) {
+            // It has taken the place of its log, which is deleted by now.
+            Err(Error::LogDeleted { .. }) => Ok(()),
+            condemned => condemned.map(drop).and_then(|()| self.sync_deleted()),
+        }
     }
 
-    /// Takes a future replica out, if it is this very one.
-    pub fn take_future(&self, future: &Arc<Log>) -> bool {
-        let key = (Arc::from(future.topic()), future.partition());
+    /// Takes a future replica out, if it is this very one: what the checkpoint files say of it is nobody's from now on.
+    fn forget_future(&self, future: &Log) -> bool {
         let mut futures = self.futures.write();
-        let is_it = futures
-            .get(&key)
-            .is_some_and(|known| Arc::ptr_eq(known, future));
+        let is_it = take_it(&mut futures, future);
         if is_it {
-            futures.remove(&key);
+            self.gone.lock().insert(TopicPartition::of(future));
         }
         is_it
     }
@@ -126,7 +149,7 @@ impl LogDirectory {
         let due = Deadline::after(log.config().file_delete_delay_ms, now_ms);
         self.deletions.add_directory(aside, due);
         let is_ours = self.has(log) && self.forget(log.topic(), log.partition()).is_some();
-        to.take_future(future);
+        take_it(&mut to.futures.write(), future);
         if is_ours {
             let key = (Arc::from(log.topic()), log.partition());
             let earlier = to.logs.write().insert(key, log.clone());
@@ -196,4 +219,15 @@ impl LogDirectory {
     fn unique_text(&self) -> String {
         format!("{:016x}{:016x}", self.next_seed(), self.next_seed())
     }
+}
+
+/// Takes this very future replica out, if it is there.
+fn take_it(futures: &mut LogsByPartition, future: &Log) -> bool {
+    let name = (Arc::from(future.topic()), future.partition());
+    let known = futures.get(&name);
+    let is_it = known.is_some_and(|known| std::ptr::eq(&**known, future));
+    if is_it {
+        futures.remove(&name);
+    }
+    is_it
 }

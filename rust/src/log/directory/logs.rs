@@ -45,7 +45,7 @@ impl LogDirectory {
 
     /// Makes empty logs, several at a time, so that their fsyncs share commits of the file system.
     /// After it returns, all of them and their topic ids survive a power cut. They come by topic and
-    /// partition.
+    /// partition. A future replica of one of them, of an older topic or of a move that ended, is deleted.
     ///
     /// Errors: those of `create_log`, and then none of them is there, nor are their directories,
     /// unless these cannot be removed either.
@@ -59,6 +59,12 @@ impl LogDirectory {
                     "{}-{} exists already",
                     each.topic, each.partition
                 )));
+            }
+        }
+        for each in &wanted {
+            if let Some(future) = self.future(&each.topic, each.partition) {
+                self.delete_future(&future, now_ms)
+                    .inspect_err(|error| self.health.fail_unless_short(error))?;
             }
         }
         self.forget_offsets(&wanted)?;

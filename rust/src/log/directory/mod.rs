@@ -105,6 +105,8 @@ pub struct LogDirectory {
     health: Arc<Health>,
     logs: RwLock<LogsByPartition>,
     futures: RwLock<LogsByPartition>,
+    /// Future replicas that nobody needs any more, and whose directories are still to be deleted.
+    given_up: Mutex<Vec<Arc<Log>>>,
     /// Names of logs that are gone, of which the checkpoint files may still say something.
     gone: Mutex<HashSet<TopicPartition>>,
     /// Names of partitions that were stray at the start: of older topics, whose offsets the files have.
@@ -181,6 +183,7 @@ impl LogDirectory {
             health: Arc::new(Health::new(path)),
             logs: RwLock::default(),
             futures: RwLock::default(),
+            given_up: Mutex::default(),
             gone: Mutex::default(),
             strays: Mutex::default(),
             expected: AtomicUsize::new(0),
@@ -334,6 +337,8 @@ impl LogDirectory {
     /// part fails there is no marker, and the next start recovers.
     pub fn close(&self, broker_epoch: i64) -> Result<()> {
         self.health.check()?;
+        // The next start removes them.
+        self.delete_given_up(0)?;
         let logs = self.all_logs();
         match self.file_system_for(logs.len()) {
             Some(file_system) => self.close_together(logs, file_system)?,

@@ -124,6 +124,9 @@ impl Housekeeper {
     fn delete_what_is_due(&self, now_ms: i64) {
         let directory = &self.directory;
         self.tell(or_error(directory.path(), || {
+            directory.delete_given_up(now_ms)
+        }));
+        self.tell(or_error(directory.path(), || {
             directory.deletions().remove_due_files(now_ms)
         }));
         let due = directory

@@ -55,6 +55,8 @@ impl Log {
         epochs.write(self.storage(), &future.directory())?;
         let other_flushing = future.flushing.lock();
         let mut other = future.lock_appender();
+        // It may have been deleted since it was looked at.
+        future.check_writable()?;
         let (place, aside) = self.exchange_names(future, aside)?;
         self.exchange(future, (&mut appender, &mut other), &place, &aside);
         drop((other, other_flushing, appender, flushing));

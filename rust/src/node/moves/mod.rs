@@ -302,10 +302,7 @@ impl Node {
                     let mut due = self.moves.due.lock();
                     due.moves.push_back((Instant::now() + wait, next));
                 }
-                Step::Over => {
-                    let mut all = self.moves.all.lock();
-                    all.retain(|each| !Arc::ptr_eq(each, &next));
-                }
+                Step::Over => self.moves.remove(&next),
             }
         }
     }
@@ -316,8 +313,7 @@ impl Node {
         let all = self.moves.all.lock().clone();
         for each in all {
             if let Step::Over = self.step(&each, Some(bytes_max), now_ms) {
-                let is_other = |other: &Arc<Move>| !Arc::ptr_eq(other, &each);
-                self.moves.all.lock().retain(is_other);
+                self.moves.remove(&each);
             }
         }
     }
@@ -437,6 +433,24 @@ impl Node {
                     directory_id: lies,
                 };
                 self.moves.on_told(&replica.log, told, lies);
+            }
+        }
+    }
+
+    /// Has those future replicas go whose partitions this node has no more, also where their moves are over, or have not begun
+    /// since the log is offline (`LogManager.asyncDelete`). Waits for nobody.
+    pub(super) fn give_up_futures(&self) {
+        let image = self.image();
+        for directory in self.directories() {
+            for future in directory.futures() {
+                let topic = image.topic(future.topic());
+                let topic = topic.filter(|topic| future.topic_id() == Some(topic.id));
+                match topic.and_then(|topic| topic.hosted_partition(future.partition())) {
+                    None | Some(HostedPartition::Elsewhere) => {
+                        self.moves.give_up_soon(directory, &future);
+                    }
+                    Some(HostedPartition::Online(_) | HostedPartition::Offline) => {}
+                }
             }
         }
     }

@@ -112,6 +112,28 @@ impl Moves {
         }
     }
 
+    /// Nobody needs this future replica in `to` any more: it goes, with its move if it has one. Waits for nobody.
+    pub(in crate::node) fn give_up_soon(&self, to: &Arc<LogDirectory>, future: &Arc<Log>) {
+        // Held: a move that is over by now takes it along, or has left it.
+        let all = self.all.lock();
+        let name = (future.topic(), future.partition());
+        let is_its = |each: &&Arc<Move>| {
+            Arc::ptr_eq(&each.to, to) && (each.log.topic(), each.log.partition()) == name
+        };
+        match all.iter().find(is_its) {
+            Some(moving) => moving.is_cancelled.store(true, Ordering::Release),
+            None => to.give_up_future(future),
+        }
+    }
+
+    /// A move is over. One that has left its future replica takes it along, if it was cancelled since.
+    pub(super) fn remove(&self, over: &Arc<Move>) {
+        self.all.lock().retain(|each| !Arc::ptr_eq(each, over));
+        if over.is_cancelled.load(Ordering::Acquire) {
+            over.to.give_up_future(&over.work.lock().copying.future);
+        }
+    }
+
     /// The metadata has a replica in the directory `told` from now on, whose log lies in `lies`. Waits for nobody.
     pub(in crate::node) fn on_told(&self, log: &Arc<Log>, told: Uuid, lies: DirectoryAssignment) {
         // Held: a move that begins now tells its directory behind this.
