@@ -4,13 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kafkalite::image::PartitionRegistration;
+use kafkalite::log::compact::cleaner_checkpoint;
 use kafkalite::log::config::LogConfig;
+use kafkalite::log::directory::offset_checkpoint::OffsetCheckpoint;
+use kafkalite::log::names;
 use kafkalite::log::storage::{Storage, replace_file};
 use kafkalite::node::{Claimed, Loaded, Node, NodeOptions, TopicPlan};
 use kafkalite::replica::HostedPartition;
 use kafkalite::replica::park::{Parked, Wake};
 use kafkalite::uuid::Uuid;
 
+use crate::log::{append, batch};
 use crate::log_directory::NOW_MS;
 use crate::memory_storage::MemoryStorage;
 use crate::memory_storage::faults::{Failure, Fault, Operation};
@@ -158,6 +162,36 @@ fn of_two_logs_of_a_partition_the_one_that_the_metadata_names_is_served() {
         };
         assert!(has(kept, "t-0") && !has(left, "t-0") && has(left, "-stray"));
         assert!(loaded.notes.iter().any(|note| note.contains(left)));
+    }
+}
+
+/// The files went on saying them: a topic that was made anew there had its records deleted below the older one's log start, or
+/// counted as clean what no cleaner had met.
+#[test]
+fn a_log_that_was_set_aside_leaves_its_offsets_to_nobody() {
+    let storage = MemoryStorage::default();
+    let claimed = claim(&storage, &["/one", "/two"]);
+    let ids = [0, 1].map(|number| id_of(&claimed, number));
+    let node = load(claimed, plan(TOPIC_ID, &[ids[0]])).node;
+    let one = &node.directories()[0];
+    let log = one.log("t", 0).unwrap();
+    append(&log, &mut batch(0, 5)).unwrap();
+    log.flush().unwrap();
+    log.advance_log_start_offset(3).unwrap();
+    cleaner_checkpoint::set(one, &log, 5, 0).unwrap();
+    one.write_checkpoints().unwrap();
+    drop(node);
+    drop(load(claim(&storage, &["/two"]), plan(TOPIC_ID, &[ids[1]])));
+    let both = claim(&storage, &["/one", "/two"]);
+    let node = load(both, plan(TOPIC_ID, &[ids[1]])).node;
+    let one = &node.directories()[0];
+    let id = Uuid([8; 16]);
+    one.create_log("t", 0, id, LogConfig::default(), NOW_MS)
+        .unwrap();
+    for name in names::OFFSET_CHECKPOINTS {
+        let path = Path::new("/one").join(name);
+        let known = OffsetCheckpoint::read(&storage, &path).unwrap();
+        assert!(known.offsets.is_empty(), "{name}");
     }
 }
 

@@ -125,6 +125,8 @@ impl LogDirectory {
             .write()
             .remove(&(Arc::from(topic.as_str()), partition));
         let key = TopicPartition { topic, partition };
+        // The files name it until another log of its name is made here.
+        self.gone.lock().insert(key.clone());
         let name = self.set_aside(&key.to_string(), &key)?;
         self.strays.lock().insert(key);
         Ok(self.path.join(name))
