@@ -217,14 +217,19 @@ impl Log {
         self.replacements.load(Ordering::Acquire)
     }
 
-    /// Whether its records are being copied into another log directory. The cleaner passes over such a log,
-    /// as Kafka's does (`LogManager.abortAndPauseCleaning`).
+    /// Says whether its records are being copied into another log directory. The cleaner passes over such a log, and a round that
+    /// is under way replaces no segment from then on, as with Kafka (`LogManager.abortAndPauseCleaning`).
     pub fn is_moving(&self) -> bool {
         self.is_moving.load(Ordering::Acquire)
     }
 
     pub fn set_moving(&self, is_moving: bool) {
         self.is_moving.store(is_moving, Ordering::Release);
+    }
+
+    /// After it returns, no segments are being replaced; none will be if the log `is_moving`.
+    pub fn await_replacement(&self) {
+        drop(self.flushing.lock());
     }
 
     /// The replica plays another role from here on, or the same in another leader epoch. Returns the

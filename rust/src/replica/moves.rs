@@ -61,9 +61,12 @@ impl Assignments {
 /// The copy of a log, as far as it has come. Used by one thread at a time.
 pub struct Copying {
     current: Arc<Log>,
-    /// The log directory of the future replica.
-    to: Arc<LogDirectory>,
+    /// The log directories of the log and of the future replica.
+    way: (Arc<LogDirectory>, Arc<LogDirectory>),
     pub future: Arc<Log>,
+    has_begun: bool,
+    /// The log was clean below when the first byte was copied. What the cleaner has done since then the copy may lack.
+    pub clean_offset: Option<i64>,
     /// How often the log had been cut when the two were last known to be one up to the end of the future replica.
     truncations: Option<u64>,
 }
@@ -77,11 +80,18 @@ pub struct Copied {
 }
 
 impl Copying {
-    pub fn new(current: Arc<Log>, to: Arc<LogDirectory>, future: Arc<Log>) -> Copying {
+    /// `way`: the log directories of the two logs.
+    pub fn new(
+        current: Arc<Log>,
+        way: (Arc<LogDirectory>, Arc<LogDirectory>),
+        future: Arc<Log>,
+    ) -> Copying {
         Copying {
             current,
-            to,
+            way,
             future,
+            has_begun: false,
+            clean_offset: None,
             truncations: None,
         }
     }
@@ -96,10 +106,25 @@ impl Copying {
     ///
     /// Errors: of either log.
     pub fn step(&mut self, bytes_max: u64, now_ms: i64) -> Result<Copied> {
+        self.begin()?;
         self.reconcile(now_ms)?;
         let copied = self.copy(bytes_max, now_ms)?;
         self.follow_ends()?;
         Ok(copied)
+    }
+
+    /// Notes how far the log is clean, unless the last process has copied a part: the cleaner may have been at the log since.
+    fn begin(&mut self) -> Result<()> {
+        if self.has_begun {
+            return Ok(());
+        }
+        self.current.await_replacement();
+        if self.future.size_bytes() == 0 {
+            let known = cleaner_checkpoint::read(&self.way.0)?;
+            self.clean_offset = cleaner_checkpoint::get(&known, &self.current);
+        }
+        self.has_begun = true;
+        Ok(())
     }
 
     /// Does what can be done for `finish` while appends need not wait. After it returns, what was copied is on disk, and
@@ -182,13 +207,13 @@ impl Copying {
 
     /// The checkpoint files know of the cut: a start would not look at what is copied anew below the recovery point.
     fn cut_to(&self, offset: i64, now_ms: i64) -> Result<()> {
-        let to = || &*self.to;
+        let to = || &*self.way.1;
         cleaner_checkpoint::truncate(to, &self.future, offset, now_ms, || Ok(())).map(drop)
     }
 
     /// As `cut_to`.
     fn start_anew(&self, offset: i64, now_ms: i64) -> Result<()> {
-        let to = || &*self.to;
+        let to = || &*self.way.1;
         cleaner_checkpoint::start_anew(to, &self.future, offset, now_ms, || Ok(()))
     }
 }

@@ -326,7 +326,7 @@ pub fn move_early(world: &World, id: i32, index: usize) -> Option<()> {
         leader_epoch: None,
     };
     let future = to.create_future(wanted, now_ms).ok()?;
-    let mut copying = Copying::new(log.clone(), to.clone(), future.clone());
+    let mut copying = Copying::new(log.clone(), (from.clone(), to.clone()), future.clone());
     copying.step(1, now_ms).ok()?;
     let aside = from.aside_name(&log);
     let replaced = log.replace_by(&future, &aside, now_ms, || Ok(true));

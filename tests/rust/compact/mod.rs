@@ -4,7 +4,7 @@
 mod crash;
 mod directory;
 mod histories;
-mod partition;
+pub mod partition;
 mod plan;
 mod readers;
 mod records;

@@ -1,5 +1,6 @@
 //! A replica moves to another log directory: what it holds stays, also where the machine goes down on the way.
 
+mod compacted;
 mod copying;
 mod driven;
 mod whole;
@@ -107,7 +108,12 @@ impl World {
         };
         let to = self.directory(1).clone();
         let future = to.create_future(wanted, NOW_MS)?;
-        Ok(Copying::new(self.log.clone(), to, future))
+        Ok(self.copying(future))
+    }
+
+    fn copying(&self, future: Arc<Log>) -> Copying {
+        let way = [0, 1].map(|number| self.directory(number).clone());
+        Copying::new(self.log.clone(), way.into(), future)
     }
 
     /// The last step; `false`: it could not be made.
@@ -116,7 +122,7 @@ impl World {
         copying.prepare()?;
         two.note_futures()?;
         let future = copying.future.clone();
-        let truncations = self.log.truncations();
+        let as_clean = (self.log.truncations(), copying.clean_offset);
         let aside = one.aside_name(&self.log);
         let replaced = self.log.replace_by(&future, &aside, NOW_MS, || {
             copying.finish(PIECE_BYTES, NOW_MS)
@@ -125,7 +131,7 @@ impl World {
             return Ok(false);
         };
         assert!(one.hand_over(&self.log, &future, two, aside, NOW_MS));
-        cleaner_checkpoint::hand_over(one, two, &self.log, truncations)?;
+        cleaner_checkpoint::hand_over(one, two, &self.log, as_clean)?;
         one.hand_over_offsets(two)?;
         Ok(true)
     }

@@ -177,8 +177,7 @@ fn a_move_that_ends_at_any_call_loses_nothing() {
             // What is left of the move goes on, or is not needed.
             if !lies_in_two {
                 for future in again.directory(1).futures() {
-                    let mut copying =
-                        Copying::new(again.log.clone(), again.directory(1).clone(), future);
+                    let mut copying = again.copying(future);
                     move_it(&again, &mut copying);
                     assert_eq!(Facts::of(&again.log), facts, "{case}");
                 }
@@ -245,7 +244,7 @@ fn a_log_that_was_cut_since_it_moved_counts_as_dirty_in_its_new_directory() {
     let truncations = world.log.truncations();
     cleaner_checkpoint::set(&one, &world.log, 20, truncations).unwrap();
     assert!(world.log.truncate_to(10, NOW_MS).unwrap());
-    cleaner_checkpoint::hand_over(&one, &two, &world.log, truncations).unwrap();
+    cleaner_checkpoint::hand_over(&one, &two, &world.log, (truncations, Some(20))).unwrap();
     let known = cleaner_checkpoint::read(&two).unwrap();
     assert_eq!(cleaner_checkpoint::get(&known, &world.log), None);
 }

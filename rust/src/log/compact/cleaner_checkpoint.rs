@@ -99,17 +99,18 @@ fn known_offsets(files: &mut CheckpointFiles<'_>) -> Result<OffsetCheckpoint> {
     }
 }
 
-/// A log has moved into another log directory: it is as clean there as it was when it had been truncated `truncations`
-/// times, before it moved (`LogCleaner.alterCheckpointDir`).
+/// A log has moved into another log directory. It is as clean there as it was when its copy began (`clean_offset`), or less, if
+/// the file says so by now; and as it was when it had been truncated `truncations` times, before it moved
+/// (`LogCleaner.alterCheckpointDir`).
 pub fn hand_over(
     from: &LogDirectory,
     to: &LogDirectory,
     log: &Log,
-    truncations: u64,
+    (truncations, clean_offset): (u64, Option<i64>),
 ) -> Result<()> {
     let known = get(&known_offsets(&mut from.checkpoint_files())?, log);
-    match known {
-        Some(offset) => set(to, log, offset, truncations),
+    match known.zip(clean_offset) {
+        Some((known, copied)) => set(to, log, known.min(copied), truncations),
         None => Ok(()),
     }
 }

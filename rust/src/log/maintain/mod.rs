@@ -343,8 +343,8 @@ impl Log {
     /// or all of the new: `.cleaned` alone is thrown away at the next start, and once the first is
     /// called `.swap` all of them are, and are finished.
     ///
-    /// `Ok(false)`: an old segment was deleted, replaced or cut since its version was noted; nothing
-    /// has changed. Errors take the log directory offline.
+    /// `Ok(false)`: an old segment was deleted, replaced or cut since its version was noted, or the log is on its way to
+    /// another log directory; nothing has changed. Errors take the log directory offline.
     pub fn replace_segments(
         &self,
         new: &[Arc<Segment>],
@@ -354,10 +354,9 @@ impl Log {
         let flushing = self.flushing.lock();
         self.check_writable()?;
         // Whatever removes or cuts a segment holds the flush lock, so that this stays true.
-        if !old
-            .iter()
-            .all(|version| self.is_closed_and_current(version))
-        {
+        let mut versions = old.iter();
+        let is_current = versions.all(|version| self.is_closed_and_current(version));
+        if !is_current || self.is_moving() {
             return Ok(false);
         }
         let old: Vec<Arc<Segment>> = old.iter().map(|old| old.segment.clone()).collect();

@@ -179,7 +179,7 @@ impl Node {
         future: Arc<Log>,
     ) {
         log.set_moving(true);
-        let copying = Copying::new(log.clone(), to.clone(), future);
+        let copying = Copying::new(log.clone(), (from.clone(), to.clone()), future);
         let begun = Arc::new(Move {
             topic_id,
             from,
@@ -404,7 +404,7 @@ impl Node {
         let aside = moving.from.aside_name(&moving.log);
         let Work { copying, .. } = work;
         let future = copying.future.clone();
-        let truncations = moving.log.truncations();
+        let as_clean = (moving.log.truncations(), copying.clean_offset);
         let replaced = moving.log.replace_by(&future, &aside, now_ms, || {
             copying.finish(MOVE_PIECE_BYTES, now_ms)
         })?;
@@ -412,7 +412,7 @@ impl Node {
             return Ok(Step::Later(Duration::ZERO));
         };
         work.is_over = true;
-        self.end_move(moving, &future, (aside, truncations), now_ms);
+        self.end_move(moving, &future, (aside, as_clean), now_ms);
         Ok(Step::Over)
     }
 
@@ -463,12 +463,12 @@ impl Node {
         told == Some(assignment.directory_id)
     }
 
-    /// The log lies in the other directory by now. `truncations`: as many as there were before.
+    /// The log lies in the other directory by now. `as_clean`: as it is to be handed over, of before.
     fn end_move(
         &self,
         moving: &Arc<Move>,
         future: &Arc<Log>,
-        (aside, truncations): (PathBuf, u64),
+        (aside, as_clean): (PathBuf, (u64, Option<i64>)),
         now_ms: i64,
     ) {
         let Move { from, to, log, .. } = &**moving;
@@ -485,7 +485,7 @@ impl Node {
                 replica.waiters.wake_readers();
             }
         }
-        let handed_over = cleaner_checkpoint::hand_over(from, to, log, truncations)
+        let handed_over = cleaner_checkpoint::hand_over(from, to, log, as_clean)
             .and_then(|()| from.hand_over_offsets(to));
         if let Err(error) = handed_over {
             self.moves
