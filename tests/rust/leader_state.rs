@@ -304,6 +304,20 @@ fn who_is_not_assigned_is_refused_and_the_leader_itself_is_no_follower() {
 }
 
 /// KIP-966. And KAFKA-19996: who is far behind would join at once, since the high watermark stands.
+/// Those that it was moved from counted as replicas for good: where more in-sync replicas are wanted than there are, acks=all
+/// was refused.
+#[test]
+fn replicas_that_go_with_an_accepted_change_are_none_any_more() {
+    let mut world = World::new(&[1]);
+    world.min_in_sync_replicas = 3;
+    assert!(world.fetch(2, 100).is_some());
+    world.accept(FIRST, 8, &[1, 2]);
+    assert!(world.state.is_under_min_isr(3));
+    world.register(8, &[1, 2], &[1, 2]);
+    assert!(!world.state.is_under_min_isr(3));
+    assert_eq!(world.state.in_sync_replicas(), [1, 2]);
+}
+
 #[test]
 fn below_min_insync_replicas_the_high_watermark_stands_until_one_that_is_caught_up_has_joined() {
     let mut world = World::new(&[1]);

@@ -268,8 +268,8 @@ impl LeaderState {
         self.effects(again, at)
     }
 
-    /// The metadata has come to another partition epoch in this leader epoch. An older one, or that of an answer which
-    /// came first, changes nothing.
+    /// The metadata has come to another partition epoch in this leader epoch. An older one changes nothing, and that of an answer
+    /// which came first only who the replicas are: the change that it accepted may have ended a reassignment.
     pub fn on_registration(
         &mut self,
         partition_epoch: i32,
@@ -279,6 +279,8 @@ impl LeaderState {
     ) -> Effects {
         if partition_epoch > self.partition_epoch {
             self.commit(partition_epoch, in_sync_replicas.into());
+        }
+        if partition_epoch >= self.partition_epoch {
             self.assign(replicas);
         }
         self.effects(None, at)
