@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,7 +23,12 @@ from api.log_dirs import (
     wait_for,
 )
 from api.raw import Connection
+from kafkalite.api import k34_alter_replica_log_dirs
+from kafkalite.api.deadline import CHANGE_WAIT_MS
 from kafkalite.protocol import codes, messages
+from kafkalite.service.stderr_log import Log
+from kafkalite.tasks import Future, Tasks
+from kafkalite.timers import Timers
 
 WINDOW = "alter.log.dirs.replication.quota.window"
 REMEMBERED_S = 11
@@ -218,3 +224,31 @@ def test_a_directory_is_kept_in_mind_for_a_partition_that_is_still_to_be_made(
             for topic in topics:
                 assert connection.create_topic(topic).error_code == 0
                 assert home_of(connection, topic) == path
+
+
+def test_who_asks_is_answered_although_a_disk_does_not_answer() -> None:
+    """The request waited for good, and each later one with a thread of its own."""
+    timers = Timers()
+    tasks = Tasks(timers, lambda error: pytest.fail(str(error)), lambda: 0)
+    context: Any = SimpleNamespace(
+        tasks=tasks,
+        time_limit=tasks.until,
+        may=lambda *_: True,
+        background=SimpleNamespace(run=lambda _: Future[Any]()),
+        log=Log("error"),
+    )
+    kind = messages.AlterReplicaLogDirsRequest.AlterReplicaLogDir
+    topic = kind.AlterReplicaLogDirTopic(name="t", partitions=[0, 1])
+    asked = messages.AlterReplicaLogDirsRequest(dirs=[kind(path="/two", topics=[topic])])
+    handle: Any = k34_alter_replica_log_dirs.handle
+    answer = tasks.start(handle(context, None, asked))
+    assert timers.pop_due(CHANGE_WAIT_MS - 1) is None
+    assert not answer.is_done
+    due = timers.pop_due(CHANGE_WAIT_MS)
+    assert due is not None
+    due()
+    while tasks.ready:
+        tasks.ready.popleft()()
+    (result,) = answer.result().results
+    found = [each.error_code for each in result.partitions]
+    assert found == [codes.KAFKA_STORAGE_ERROR] * 2

@@ -11,16 +11,19 @@ CLUSTER_AUTHORIZATION_FAILED; INVALID_TOPIC_EXCEPTION where the name is too long
 replica's directory; LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR where that directory is offline, or
 that of the replica; UNKNOWN_TOPIC_OR_PARTITION; REPLICA_NOT_AVAILABLE of a partition that this
 broker has no replica of; KAFKA_STORAGE_ERROR while any log directory is offline. Where there is no
-replica yet the directory is kept in mind for it.
+replica yet the directory is kept in mind for it. KAFKA_STORAGE_ERROR as well where a disk does not
+answer for as long as clients wait: what has begun by then goes on.
 
 Version notes: v2 is flexible; nothing else differs.
 """
 
 from kafkalite import _native
 from kafkalite.access import ALTER, CLUSTER
+from kafkalite.api.deadline import CHANGE_WAIT_MS
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
 from kafkalite.protocol import codes, messages
+from kafkalite.tasks import TimedOutError
 
 NAME = "AlterReplicaLogDirs"
 
@@ -58,7 +61,11 @@ async def _begin(context: Context, asked: dict[tuple[str, int], str]) -> dict[tu
         }
 
     try:
-        begun = await context.background.run(begin)
+        with context.time_limit(CHANGE_WAIT_MS):
+            begun = await context.background.run(begin)
+    except TimedOutError:
+        context.log.warning(f"{NAME}: a log directory does not answer")
+        return dict.fromkeys(asked, codes.KAFKA_STORAGE_ERROR)
     except KafkaliteError as error:
         context.log.error(f"{NAME}: {error}")
         return dict.fromkeys(asked, codes.UNKNOWN_SERVER_ERROR)
