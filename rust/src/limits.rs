@@ -459,6 +459,10 @@ pub const MOVE_PIECE_BYTES: u64 = 1 << 20;
 pub const MOVE_WAIT: Duration = Duration::from_millis(20);
 pub const MOVE_RETRY: Duration = Duration::from_secs(1);
 
+/// How long the beginning of a move may take, or a step of a move that is to end, before those that would wait for it are
+/// refused: its disk does not answer.
+pub const MOVE_BEGIN_WAIT: Duration = Duration::from_secs(5);
+
 // Limits that depend on each other: a build in which one of these does not hold would be wrong.
 const _: () = {
     // A batch that may be read whole is one that a frame, an index and an Arrow column can hold.

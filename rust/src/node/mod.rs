@@ -75,8 +75,6 @@ pub struct Node {
     /// The parts that its replicas need to lead others.
     replication: Arc<Replication>,
     moves: Moves,
-    /// One beginning of a move at a time.
-    altering: Mutex<()>,
 }
 
 impl Node {
@@ -112,7 +110,6 @@ impl Node {
             changing: Mutex::new(()),
             replication: Arc::new(Replication::new(options.node_id, waker.clone())),
             moves: Moves::new(Assignments::new(waker.clone())),
-            altering: Mutex::new(()),
             waker,
             followers: OnceLock::new(),
             in_controlled_shutdown: AtomicBool::new(false),

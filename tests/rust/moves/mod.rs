@@ -1,5 +1,6 @@
 //! A replica moves to another log directory: what it holds stays, also where the machine goes down on the way.
 
+mod beginnings;
 mod compacted;
 mod copying;
 mod driven;

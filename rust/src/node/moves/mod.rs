@@ -32,7 +32,7 @@ use crate::clock::wall_ms;
 use crate::crash::{or_end_process, or_error};
 use crate::error::{Error, Result};
 use crate::image::Topic;
-use crate::limits::{MOVE_PIECE_BYTES, MOVE_RETRY, MOVE_WAIT};
+use crate::limits::{MOVE_BEGIN_WAIT, MOVE_PIECE_BYTES, MOVE_RETRY, MOVE_WAIT};
 use crate::log::compact::cleaner_checkpoint;
 use crate::log::directory::{LogDirectory, NewLog};
 use crate::log::log::Log;
@@ -120,8 +120,12 @@ impl Node {
         };
         let log = &replica.log;
         let topic_id = log.topic_id().unwrap_or(Uuid::ZERO);
-        let _altering = self.altering.lock();
-        if self.is_moving_to(log, &to, now_ms) || Arc::ptr_eq(replica.directory(), &to) {
+        let beginnings = &self.moves.beginnings;
+        let Some(_begins) = beginnings.begin(topic, partition, to.path()) else {
+            let sentence = "an earlier move does not come to its beginning".to_owned();
+            return Err(MoveRefusal::Offline(sentence));
+        };
+        if self.is_moving_to(log, &to, now_ms)? || Arc::ptr_eq(replica.directory(), &to) {
             return Ok(());
         }
         let from = replica.directory().clone();
@@ -157,18 +161,32 @@ impl Node {
         }
     }
 
-    /// A log is on its way to this directory. A move to another one is given up.
-    fn is_moving_to(&self, log: &Arc<Log>, to: &Arc<LogDirectory>, now_ms: i64) -> bool {
+    /// Says whether a log is on its way to this directory. A move to another one is given up; errors: it is in a call that does
+    /// not come back, and ends after that.
+    fn is_moving_to(
+        &self,
+        log: &Arc<Log>,
+        to: &Arc<LogDirectory>,
+        now_ms: i64,
+    ) -> std::result::Result<bool, MoveRefusal> {
         let all = self.moves.all.lock().clone();
-        let mut its = all.iter().filter(|each| Arc::ptr_eq(&each.log, log));
-        its.any(|each| {
+        for each in all.iter().filter(|each| Arc::ptr_eq(&each.log, log)) {
             if Arc::ptr_eq(&each.to, to) && !each.is_cancelled.load(Ordering::Acquire) {
-                return !each.work.lock().is_over;
+                // Whoever has it copies just now.
+                if each.work.try_lock().is_none_or(|work| !work.is_over) {
+                    return Ok(true);
+                }
+                continue;
             }
             each.is_cancelled.store(true, Ordering::Release);
-            each.give_up(&mut each.work.lock(), &self.moves, now_ms);
-            false
-        })
+            let Some(mut work) = each.work.try_lock_for(MOVE_BEGIN_WAIT) else {
+                let to = each.to.path().display();
+                let sentence = format!("its move to {to} does not come to its end");
+                return Err(MoveRefusal::Offline(sentence));
+            };
+            each.give_up(&mut work, &self.moves, now_ms);
+        }
+        Ok(false)
     }
 
     fn begin_move(
@@ -227,9 +245,13 @@ impl Node {
             .threads_max
             .store(threads_max as u64, Ordering::Relaxed);
         let image = self.image();
-        let _altering = self.altering.lock();
         for to in self.directories() {
             for future in to.futures() {
+                let (topic, partition) = (future.topic(), future.partition());
+                let beginnings = &self.moves.beginnings;
+                let Some(_begins) = beginnings.begin(topic, partition, to.path()) else {
+                    continue; // The next start goes on with it.
+                };
                 let topic = image.topic(future.topic());
                 let replica = topic.and_then(|topic| topic.replica(future.partition()));
                 let replica = replica.filter(|replica| replica.log.topic_id() == future.topic_id());

@@ -1,6 +1,7 @@
 //! The moves that are under way on a node: which there are, when each is due, and how fast they may copy.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::clock::monotonic_ms;
-use crate::limits::MOVE_PIECE_BYTES;
+use crate::limits::{MOVE_BEGIN_WAIT, MOVE_PIECE_BYTES};
 use crate::log::directory::LogDirectory;
 use crate::log::log::Log;
 use crate::replica::moves::{Assignments, Copying, DirectoryAssignment};
@@ -46,6 +47,64 @@ pub struct Moves {
     copied_bytes: AtomicU64,
     pub assignments: Assignments,
     pub(super) tell: OnceLock<Box<dyn Fn(String) + Send + Sync>>,
+    pub(super) beginnings: Beginnings,
+}
+
+/// Moves that are beginning, each with its partition and the path of the directory that it goes to: one at a time of either, so
+/// that a partition has one future replica, and a disk that does not answer hinders nobody who does not need it.
+#[derive(Default)]
+pub(super) struct Beginnings {
+    all: Mutex<Vec<Beginning>>,
+    has_ended: Condvar,
+}
+
+#[derive(Clone, PartialEq)]
+struct Beginning {
+    topic: String,
+    partition: i32,
+    to: PathBuf,
+    since: Instant,
+}
+
+/// Nobody else begins a move of its partition, or into its directory, before this is dropped.
+pub(super) struct Begins<'a> {
+    beginnings: &'a Beginnings,
+    own: Beginning,
+}
+
+impl Beginnings {
+    /// Waits for those before. `None`: one of them has not ended within `MOVE_BEGIN_WAIT`.
+    pub(super) fn begin(&self, topic: &str, partition: i32, to: &Path) -> Option<Begins<'_>> {
+        let mut all = self.all.lock();
+        let hinders = |each: &&Beginning| {
+            each.to == to || (each.topic == topic && each.partition == partition)
+        };
+        while let Some(before) = all.iter().find(hinders) {
+            let deadline = before.since + MOVE_BEGIN_WAIT;
+            if self.has_ended.wait_until(&mut all, deadline).timed_out() {
+                return None;
+            }
+        }
+        let own = Beginning {
+            topic: topic.to_owned(),
+            partition,
+            to: to.to_path_buf(),
+            since: Instant::now(),
+        };
+        all.push(own.clone());
+        Some(Begins {
+            beginnings: self,
+            own,
+        })
+    }
+}
+
+impl Drop for Begins<'_> {
+    fn drop(&mut self) {
+        let mut all = self.beginnings.all.lock();
+        all.retain(|each| *each != self.own);
+        self.beginnings.has_ended.notify_all();
+    }
 }
 
 #[derive(Default)]
@@ -66,6 +125,7 @@ impl Moves {
             copied_bytes: AtomicU64::new(0),
             assignments,
             tell: OnceLock::new(),
+            beginnings: Beginnings::default(),
         }
     }
 
