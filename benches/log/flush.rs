@@ -83,8 +83,8 @@ impl LogObserver for Durable {
 }
 
 /// One thread plays the network thread: it appends for every producer whose last batch is durable,
-/// all in one call, asks for a flush, and waits for the next that moves. For a producer that is alone
-/// it flushes itself, as `Reactor::may_flush` has it.
+/// all in one call, asks for a flush, and waits for the next that moves. For a producer that is
+/// alone it flushes itself, as `Reactor::may_flush` has it.
 fn engine(home: &Path, producers: usize, batches: usize) -> Sample {
     let directory = home.join("bench-0");
     let log = new_log(&directory, LogConfig::default(), &open_segments(16));

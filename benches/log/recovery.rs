@@ -1,5 +1,5 @@
-//! Recovery after an unclean stop, against reading the same file in the same pieces with the CRC-32C
-//! of each batch. The file lies in the page cache, clean.
+//! Recovery after an unclean stop, against reading the same file in the same pieces with the
+//! CRC-32C of each batch. The file lies in the page cache, clean.
 
 use std::fs::{self, File};
 use std::hint::black_box;

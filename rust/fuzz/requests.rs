@@ -1,6 +1,6 @@
 //! What must hold for any bytes that a client sends to a key that Rust answers: they are read or
-//! refused, and what is read has an answer whose size field is right. Read as a large request, it has the
-//! same answer. A broken promise is a panic.
+//! refused, and what is read has an answer whose size field is right. Read as a large request, it
+//! has the same answer. A broken promise is a panic.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -67,8 +67,8 @@ fn ask<'a>(image: &'a Image, identity: &'a Identity, client_id: Option<&'a str>)
     }
 }
 
-/// The answer to a request that is read as a large one is; `None` where it may be put together otherwise:
-/// a ListOffsets that names a topic twice.
+/// The answer to a request that is read as a large one is; `None` where it may be put together
+/// otherwise: a ListOffsets that names a topic twice.
 fn large_answer(data: &[u8], image: &Arc<Image>) -> Result<Option<Vec<u8>>> {
     let kept = Kept::new(data.to_vec(), 0..data.len());
     let mut reader = kept.reader_at(0);

@@ -128,8 +128,8 @@ pub fn records(data: &[u8]) {
     }
 }
 
-/// Any bytes as the answer of a leader to its follower: what is read lies within them, and is no more than was
-/// asked for.
+/// Any bytes as the answer of a leader to its follower: what is read lies within them, and is no
+/// more than was asked for.
 pub fn follower_answers(data: &[u8]) {
     const PARTITIONS_MAX: usize = 64;
     if let Ok(answer) = FetchAnswer::read(data, PARTITIONS_MAX) {

@@ -1,6 +1,6 @@
 //! What must hold for any keys or values that are to become columns: every record is a row, good or
-//! bad, its memory is bounded, and what it becomes does not depend on the records beside it. A broken
-//! promise is a panic.
+//! bad, its memory is bounded, and what it becomes does not depend on the records beside it. A
+//! broken promise is a panic.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Identities of clients, and the check of what they may do: every handler, in both languages, makes it at the
-//! places and in the order in which Kafka asks its authorizer. Until there are ACLs everyone may do everything.
+//! Identities of clients, and the check of what they may do: every handler, in both languages,
+//! makes it at the places and in the order in which Kafka asks its authorizer. Until there are ACLs
+//! everyone may do everything.
 //!
 //! The authorizer stands in the image (`image/permits.rs`): the next image may bring another one.
 
@@ -20,7 +21,8 @@ impl SecurityProtocol {
     }
 }
 
-/// A client, as its connection has it: made once a connection, and again where the client logs in anew.
+/// A client, as its connection has it: made once a connection, and again where
+/// the client logs in anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// As Kafka writes it: `User:ANONYMOUS`.
@@ -136,7 +138,8 @@ impl<'a> Resource<'a> {
         }
     }
 
-    /// The operations that there are of it and that an answer tells of (`AclEntry.supportedOperations`).
+    /// The operations that there are of it and that an answer tells of
+    /// (`AclEntry.supportedOperations`).
     fn operations(self) -> &'static [Operation] {
         use Operation::*;
         match self {

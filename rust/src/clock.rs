@@ -1,5 +1,5 @@
-//! The clocks, read by threads that begin something, never by the log: the wall clock, which may be set back, and one
-//! that is not, by which pauses and rates are counted.
+//! The clocks, read by threads that begin something, never by the log: the wall clock, which may be
+//! set back, and one that is not, by which pauses and rates are counted.
 
 use std::sync::LazyLock;
 use std::time::{Instant, SystemTime};

@@ -1,5 +1,5 @@
-//! Error codes of the protocol that Rust knows by name (`org.apache.kafka.common.protocol.Errors`); each `Error`
-//! has its own (`Error::kafka_code`).
+//! Error codes of the protocol that Rust knows by name (`org.apache.kafka.common.protocol.Errors`);
+//! each `Error` has its own (`Error::kafka_code`).
 
 pub const UNKNOWN_SERVER_ERROR: i16 = -1;
 pub const NONE: i16 = 0;

@@ -1,11 +1,12 @@
-//! A thread that clients wait for and that panics ends the process. Without a network thread the broker
-//! would look alive and be deaf, without a flusher acks=all would wait for ever, with the logs as the
-//! panic left them; and nobody would start it anew.
+//! A thread that clients wait for and that panics ends the process. Without a network thread the
+//! broker would look alive and be deaf, without a flusher acks=all would wait for ever, with the
+//! logs as the panic left them; and nobody would start it anew.
 //!
-//! Housekeeping is not among them: a record that its cleaner could not stand would end each start again.
-//! There a panic is an error of the log that it came from, and all others are looked after.
+//! Housekeeping is not among them: a record that its cleaner could not stand would end each start
+//! again. There a panic is an error of the log that it came from, and all others are looked after.
 //!
-//! Nothing is flushed or closed at such an end: the next start finds what a kill leaves, and recovers.
+//! Nothing is flushed or closed at such an end: the next start finds what a
+//! kill leaves, and recovers.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,8 +23,8 @@ pub fn or_end_process(body: impl FnOnce()) {
     }
 }
 
-/// Runs what is done for `path`, by a thread that looks after others as well; a panic is an error of that
-/// path. Locks are given back, and what they guard is as the panic left it.
+/// Runs what is done for `path`, by a thread that looks after others as well; a panic is an error
+/// of that path. Locks are given back, and what they guard is as the panic left it.
 pub fn or_error<T>(path: &Path, body: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
@@ -35,8 +36,8 @@ pub fn or_error<T>(path: &Path, body: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Ends the process by SIGABRT, with a sentence on stderr, where the broker's log goes. Python, which
-/// writes that otherwise, may be busy or waiting for the caller.
+/// Ends the process by SIGABRT, with a sentence on stderr, where the broker's log goes. Python,
+/// which writes that otherwise, may be busy or waiting for the caller.
 pub fn end_process(reason: &str) -> ! {
     let sentence = format!("the broker ends as if it had been killed: {reason}\n");
     // Log or no log, it ends.

@@ -69,15 +69,16 @@ pub enum Error {
     NotLeader { topic: String, partition: i32 },
     /// NOT_ENOUGH_REPLICAS: fewer replicas are in sync than `min.insync.replicas` asks for.
     NotEnoughReplicas { topic: String, partition: i32 },
-    /// NOT_ENOUGH_REPLICAS_AFTER_APPEND: as before, found out when the records were in the log already.
+    /// NOT_ENOUGH_REPLICAS_AFTER_APPEND: as before, found out when the records
+    /// were in the log already.
     NotEnoughReplicasAfterAppend { topic: String, partition: i32 },
     /// Offsets of a follower's or coordinator's batches do not follow the log end.
     UnexpectedAppendOffset {
         expected_offset: i64,
         found_offset: i64,
     },
-    /// The code for something went against its own assumptions there: what a thread that looks after
-    /// other things too tells of a panic (`crash::or_error`).
+    /// The code for something went against its own assumptions there: what a thread that looks
+    /// after other things too tells of a panic (`crash::or_error`).
     Panicked { path: PathBuf, reason: String },
     /// The broker is to stop, and its logs need not be loaded any more.
     LoadStopped,

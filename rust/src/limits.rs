@@ -7,8 +7,9 @@ use std::time::Duration;
 /// allocated for them.
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
 
-/// Bytes that one batch may inflate to; beyond it the batch is refused as invalid. It bounds the time that
-/// goes into a request, and the memory of readers that inflate a batch as a whole, as clients do.
+/// Bytes that one batch may inflate to; beyond it the batch is refused as invalid. It
+/// bounds the time that goes into a request, and the memory of readers that inflate a batch
+/// as a whole, as clients do.
 pub const INFLATED_BYTES_MAX: usize = 1 << 30;
 
 /// Ratio of inflated to compressed bytes above which a batch is called a bomb.
@@ -17,8 +18,9 @@ pub const INFLATION_RATIO_MAX: usize = 4096;
 /// Inflated bytes up to which nobody asks for the ratio.
 pub const INFLATION_RATIO_FREE_BYTES: usize = 16 << 20;
 
-/// Inflated records that validation, look-up by time and the cleaner hold at a time, bytes, beside a piece of
-/// the stream and a record that is larger; a batch that is built again is compressed in parts of so many.
+/// Inflated records that validation, look-up by time and the cleaner hold at a time, bytes,
+/// beside a piece of the stream and a record that is larger; a batch that is built again is
+/// compressed in parts of so many.
 pub const INFLATE_WINDOW_BYTES: usize = 4 << 20;
 
 /// Scratch memory that a reader or validator keeps from one batch to the next, bytes; what a large
@@ -28,8 +30,8 @@ pub const SCRATCH_BYTES_KEPT_MAX: usize = 4 << 20;
 /// Validators whose scratch memory is kept while they have nothing to do; it is that of all logs.
 pub const SCRATCHES_KEPT_MAX: usize = 4;
 
-/// Records of refused batches that are named one by one in answers, for all batches of one call of `append`
-/// together; the others are only counted. A batch of a hundred bytes may hold so many.
+/// Records of refused batches that are named one by one in answers, for all batches of one call of
+/// `append` together; the others are only counted. A batch of a hundred bytes may hold so many.
 pub const RECORD_ERRORS_MAX: usize = 1000;
 
 /// Bytes read from a segment at once while its batches are scanned (recovery, look-up).
@@ -59,12 +61,13 @@ pub const PRODUCER_BATCHES_MAX: usize = 5;
 /// Default of `kafkalite.open.segments.max`: descriptors (and maps) held for segments.
 pub const OPEN_SEGMENTS_MAX: usize = 1024;
 
-/// Descriptors that a process is to have beside those of segments, for connections. Where the system
-/// allows fewer, segments get at most half of all; connections beyond what is left wait.
+/// Descriptors that a process is to have beside those of segments, for connections. Where the
+/// system allows fewer, segments get at most half of all; connections beyond what is left wait.
 pub const DESCRIPTORS_RESERVED: u64 = 16_384;
 
-/// Descriptors of a process that are neither for segments nor for connections, at most: files that
-/// are open for the length of a call, segments whose answers leave slowly. Half of it where few are left.
+/// Descriptors of a process that are neither for segments nor for connections, at most:
+/// files that are open for the length of a call, segments whose answers leave slowly. Half
+/// of it where few are left.
 pub const DESCRIPTORS_SPARE: u64 = 128;
 
 /// Logs that wait for a flush, from which on one `syncfs` replaces a `fdatasync` each.
@@ -74,12 +77,12 @@ pub const SYNC_FILE_SYSTEM_LOGS_MIN: usize = 10;
 /// times its length: somebody else is writing much on that file system.
 pub const SYNC_FILE_SYSTEM_REST: u32 = 50;
 
-/// Logs of a new topic that are made at the same time, a thread each: their fsyncs share commits of the
-/// file system.
+/// Logs of a new topic that are made at the same time, a thread each: their fsyncs share
+/// commits of the file system.
 pub const CREATING_THREADS: usize = 8;
 
-/// Directories of deleted logs that the housekeeper removes before it looks at what else is due, and
-/// whether it is to stop.
+/// Directories of deleted logs that the housekeeper removes before it looks at what else is due,
+/// and whether it is to stop.
 pub const DIRECTORIES_PER_TICK: usize = 16;
 
 /// Appends written by one `pwritev`; more are split. Linux allows 1,024 vectors a call.
@@ -98,8 +101,8 @@ pub const ACCEPTS_PER_TURN: usize = 64;
 /// Calls of `recv` for one connection before the next connection's turn.
 pub const RECEIVES_PER_TURN: usize = 4;
 
-/// A frame of which so much has come, bytes, gets the address space for all of it, so that it is not copied
-/// while it grows; and so much of that is made ready at once.
+/// A frame of which so much has come, bytes, gets the address space for all of it, so that it is
+/// not copied while it grows; and so much of that is made ready at once.
 pub const RECEIVE_RESERVED_BYTES: usize = 1024 * 1024;
 pub const RECEIVE_GROWTH_MAX: usize = 4 * 1024 * 1024;
 
@@ -110,59 +113,63 @@ pub const RECEIVE_BUFFERS_KEPT: usize = 32;
 /// Bytes that a network thread holds for appending before it writes them, even in mid-round.
 pub const STAGED_BYTES_MAX: usize = 1024 * 1024;
 
-/// Larger buffers that a network thread keeps for frames that do not fit into a receive buffer, bytes in
-/// all; beyond it they are given back.
+/// Larger buffers that a network thread keeps for frames that do not fit into a receive buffer,
+/// bytes in all; beyond it they are given back.
 pub const LARGE_BUFFERS_KEPT_BYTES: usize = 8 * 1024 * 1024;
 
-/// Bounds of what requests may take in memory while they arrive or wait, all connections together, where
-/// `queued.max.request.bytes` does not say; between them it is a quarter of the memory, bytes. Beyond it
-/// no frame that does not fit into a receive buffer is received.
+/// Bounds of what requests may take in memory while they arrive or wait, all connections together,
+/// where `queued.max.request.bytes` does not say; between them it is a quarter of the memory,
+/// bytes. Beyond it no frame that does not fit into a receive buffer is received.
 pub const RECEIVE_BUDGET_MIN: u64 = 64 * 1024 * 1024;
 pub const RECEIVE_BUDGET_MAX: u64 = 2 * 1024 * 1024 * 1024;
 
-/// Bytes of a frame, of answers, or of requests that wait, that a connection may hold without their being
-/// counted.
+/// Bytes of a frame, of answers, or of requests that wait, that a connection may hold
+/// without their being counted.
 pub const MEMORY_FREE_BYTES: usize = 8 * 1024;
 
-/// Bytes that a request takes in memory while Python has it beside its body, and how often its body is
-/// there: as it came, and what was made of it. Lists of partitions of an OffsetFetch become more.
+/// Bytes that a request takes in memory while Python has it beside its body, and how often
+/// its body is there: as it came, and what was made of it. Lists of partitions of an
+/// OffsetFetch become more.
 pub const CONTROL_REQUEST_BYTES: usize = 3 * 1024;
 pub const CONTROL_BODY_COPIES: usize = 2;
 pub const CONTROL_LIST_COPIES: usize = 12;
 
-/// Elements of all arrays of a request that Python answers; the connection of a larger one is closed. Each
-/// becomes an object, and some microseconds of the one thread that answers groups.
+/// Elements of all arrays of a request that Python answers; the connection of a larger one is
+/// closed. Each becomes an object, and some microseconds of the one thread that answers groups.
 pub const REQUEST_ELEMENTS_MAX: usize = 100_000;
 
-/// A request of Python's with more elements, or a larger body (`LARGE_REQUEST_BYTES`), is decoded by a thread
-/// beside the control thread, one at a time; and so is an answer encoded of more values, or of more memory.
+/// A request of Python's with more elements, or a larger body (`LARGE_REQUEST_BYTES`), is decoded
+/// by a thread beside the control thread, one at a time; and so is an answer encoded of more
+/// values, or of more memory.
 pub const REQUEST_ELEMENTS_AT_ONCE: usize = 1_000;
 pub const ANSWER_VALUES_AT_ONCE: usize = 20_000;
 pub const ANSWER_BYTES_AT_ONCE: usize = 2 << 20;
 
-/// Elements or values of Python's that are decoded or encoded before the GIL is offered to others; some
-/// hundred microseconds.
+/// Elements or values of Python's that are decoded or encoded before the GIL is offered to others;
+/// some hundred microseconds.
 pub const GIL_STEP_VALUES: usize = 1_000;
 
-/// Bytes that are encoded of a large answer until the memory of the elements that they were goes back to the system.
+/// Bytes that are encoded of a large answer until the memory of the elements that they were
+/// goes back to the system.
 pub const GIVEN_BACK_BYTES: usize = 16 << 20;
 
-/// Bytes that an element of such a request takes in memory at most, decoded and answered, beside what is in it.
+/// Bytes that an element of such a request takes in memory at most, decoded and
+/// answered, beside what is in it.
 pub const ELEMENT_BYTES: usize = 512;
 
 /// So many answers of Python's wait at most for the next ones that are due in the same moment.
 pub const ANSWERS_GATHERED_MAX: usize = 16;
 
-/// Where Python has not come for requests for so long, those that come from half of the memory on are not
-/// begun before it does.
+/// Where Python has not come for requests for so long, those that come from half of the memory on
+/// are not begun before it does.
 pub const CONTROL_PROMPT: Duration = Duration::from_secs(1);
 
-/// When memory is short, a connection that holds some is closed whose client has sent nothing of a frame,
-/// or read nothing of its answers, for so long, milliseconds.
+/// When memory is short, a connection that holds some is closed whose client has sent nothing of a
+/// frame, or read nothing of its answers, for so long, milliseconds.
 pub const SLOW_FRAME_MS: u64 = 10_000;
 
-/// And one whose client has taken so long, milliseconds, for less than so many bytes of them: a kilobyte a
-/// second is less than any link gives on which Kafka is spoken.
+/// And one whose client has taken so long, milliseconds, for less than so many bytes of them: a
+/// kilobyte a second is less than any link gives on which Kafka is spoken.
 pub const SLOW_CLIENT_MS: u64 = 60_000;
 pub const SLOW_CLIENT_BYTES: u64 = 64 * 1024;
 
@@ -170,14 +177,14 @@ pub const SLOW_CLIENT_BYTES: u64 = 64 * 1024;
 /// `request.timeout.ms` of Kafka's clients is over, and others want what it holds.
 pub const FRAME_WAIT_MS: u64 = 30_000;
 
-/// Work that a connection may have begun in one round before it is the next connection's turn, and what
-/// a Produce request and any other one count.
+/// Work that a connection may have begun in one round before it is the next connection's turn, and
+/// what a Produce request and any other one count.
 pub const WORK_PER_TURN: u32 = 1024;
 pub const WORK_OF_PRODUCE: u32 = 1;
 pub const WORK_OF_OTHERS: u32 = 16;
 
-/// A request whose frame is larger, bytes, is read by a thread beside the network threads, one at a time. A
-/// Produce request is only if it names more than so many topics and partitions.
+/// A request whose frame is larger, bytes, is read by a thread beside the network threads, one at a
+/// time. A Produce request is only if it names more than so many topics and partitions.
 pub const LARGE_REQUEST_BYTES: usize = 64 * 1024;
 pub const LARGE_REQUEST_NAMES: usize = 2048;
 
@@ -187,26 +194,28 @@ pub const BYTES_PER_WORK: usize = 64;
 /// Partitions of a Produce request that count as one more.
 pub const PARTITIONS_PER_WORK: u32 = 8;
 
-/// How often a large request's frame may be in memory while it is read: as it came, and what is made of it.
+/// How often a large request's frame may be in memory while it is read: as it
+/// came, and what is made of it.
 pub const LARGE_REQUEST_COPIES: usize = 3;
 
-/// Bytes that are made at once of an answer that is made as it is sent; and what of it counts as so many
-/// times its bytes in `SEND_BYTES_PER_TURN`.
+/// Bytes that are made at once of an answer that is made as it is sent; and what of it counts as so
+/// many times its bytes in `SEND_BYTES_PER_TURN`.
 pub const SLICE_BYTES: usize = 64 * 1024;
 pub const SLICE_COST: usize = 8;
 
-/// The table in which repetitions in a large request are looked for takes so many bytes and as many as its frame.
+/// The table in which repetitions in a large request are looked for takes so many bytes
+/// and as many as its frame.
 pub const REPETITIONS_BYTES_FREE: usize = 32 * 1024 * 1024;
 
-/// Batches that one Produce request may bring. One with more names partitions again and again, or a broker has
-/// more partitions than any; it is refused, which ends its connection.
+/// Batches that one Produce request may bring. One with more names partitions again and again, or a
+/// broker has more partitions than any; it is refused, which ends its connection.
 pub const PRODUCED_BATCHES_MAX: usize = 16_384;
 
 /// Batches that are appended at once by a network thread; more than these by the directory's own.
 pub const APPEND_PIECES_AT_ONCE: usize = 4_096;
 
-/// Partitions that a Fetch may name although there are none such, and still have a session for all that it
-/// names; and those that it may forget beyond what its session holds.
+/// Partitions that a Fetch may name although there are none such, and still have a session for all
+/// that it names; and those that it may forget beyond what its session holds.
 pub const FETCH_UNKNOWN_MAX: usize = 1_000;
 
 /// Topics that a Metadata request may have made, as CreateTopics: of more none is.
@@ -227,11 +236,12 @@ pub const FAST_FLUSH_MAX: Duration = Duration::from_millis(2);
 /// When a flush is tried again that found no descriptor for a file.
 pub const FLUSH_RETRY: Duration = Duration::from_millis(100);
 
-/// How long a network thread runs at a time where processors are short: the least that Linux grants.
+/// How long a network thread runs at a time where processors are short: the
+/// least that Linux grants.
 pub const NETWORK_SLICE: Duration = Duration::from_micros(100);
 
-/// How often the watchdog looks for storage calls that do not return, milliseconds; one that sleeps at
-/// the second look is left to itself. One that computes has so many ticks.
+/// How often the watchdog looks for storage calls that do not return, milliseconds; one that sleeps
+/// at the second look is left to itself. One that computes has so many ticks.
 pub const STORAGE_TICK_MS: u64 = 5;
 pub const STORAGE_BUSY_TICKS: u32 = 8;
 
@@ -242,32 +252,32 @@ pub const DIRECTORY_SILENCE_MS: u64 = 2_000;
 /// Ticks without a storage call after which the watchdog sleeps.
 pub const WATCHDOG_QUIET_TICKS: u32 = 20;
 
-/// Network threads beyond the usual number: those that are stuck in a storage call, or wait to go on for
-/// one that is. Beyond it a stuck call holds its network thread.
+/// Network threads beyond the usual number: those that are stuck in a storage call, or wait to go
+/// on for one that is. Beyond it a stuck call holds its network thread.
 pub const SPARE_THREADS_MAX: usize = 4;
 
-/// Timers that a network thread holds, and as many a connection; beyond it those of answered requests
-/// are looked for and dropped.
+/// Timers that a network thread holds, and as many a connection; beyond it those of answered
+/// requests are looked for and dropped.
 pub const TIMERS_FREE: usize = 4096;
 pub const TIMERS_PER_CONNECTION: usize = 8;
 
-/// Connections that a network thread looks at in a round since they may be idle: to close them all at once
-/// would keep others waiting.
+/// Connections that a network thread looks at in a round since they may be idle: to close them all
+/// at once would keep others waiting.
 pub const IDLE_LOOKS_PER_TURN: usize = 64;
 /// Entries of connections that are gone among those that may become idle, and as many as there are
 /// connections; beyond it they are dropped.
 pub const IDLE_ENTRIES_FREE: usize = 4096;
 
-/// The least time, milliseconds, that a Produce request has for its records to be appended and flushed, if
-/// it says less: with less than a flush takes it would be told each time that its time is over, though its
-/// records are there, and send them again.
+/// The least time, milliseconds, that a Produce request has for its records to be appended and
+/// flushed, if it says less: with less than a flush takes it would be told each time that its time
+/// is over, though its records are there, and send them again.
 pub const PRODUCE_WAIT_MS_MIN: u64 = 1_000;
 
 /// Answers that a connection may owe before it is read no further.
 pub const PARKED_SLOTS_MAX: usize = 256;
 
-/// Memory that a network thread keeps of Produce requests it has answered, for the next ones: so many,
-/// of at most so many partitions each.
+/// Memory that a network thread keeps of Produce requests it has answered, for the next ones: so
+/// many, of at most so many partitions each.
 pub const SPARE_REQUESTS_MAX: usize = 128;
 pub const SPARE_PARTITIONS_MAX: usize = 16;
 
@@ -275,13 +285,13 @@ pub const SPARE_PARTITIONS_MAX: usize = 16;
 pub const SPARE_ANSWERS_MAX: usize = 64;
 pub const SPARE_ANSWER_BYTES_MAX: usize = 4 * 1024;
 
-/// How long a client that has closed its side is owed each answer, and the beginning of each request,
-/// milliseconds; then its connection is closed.
+/// How long a client that has closed its side is owed each answer, and the beginning of each
+/// request, milliseconds; then its connection is closed.
 pub const GONE_WAIT_MS: u64 = 10_000;
 
-/// Answers in bytes that a connection may leave unread, or that wait there for an earlier one, with what
-/// its requests take that wait, before its next request is looked at. All of them together count as
-/// requests that wait do (`RECEIVE_BUDGET_MAX`, `SLOW_FRAME_MS`).
+/// Answers in bytes that a connection may leave unread, or that wait there for an earlier one, with
+/// what its requests take that wait, before its next request is looked at. All of them together
+/// count as requests that wait do (`RECEIVE_BUDGET_MAX`, `SLOW_FRAME_MS`).
 pub const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes sent to one connection before the next connection's turn.
@@ -290,9 +300,9 @@ pub const SEND_BYTES_PER_TURN: usize = 8 * 1024 * 1024;
 /// An answer with so much to send is long, and a thread beside the network thread sends it: so much
 /// of it, bytes, as long as the socket has room again within so long, milliseconds.
 pub const LONG_ANSWER_BYTES: usize = 2 * 1024 * 1024;
-/// Where other connections wait for the network thread, so much is long, bytes: while that alone is busy
-/// with such answers, other processors have nothing to do. A lone connection would pay a third more
-/// CPU for two changes of thread.
+/// Where other connections wait for the network thread, so much is long, bytes: while that alone is
+/// busy with such answers, other processors have nothing to do. A lone connection would pay a third
+/// more CPU for two changes of thread.
 pub const LONG_ANSWER_BYTES_IF_OTHERS_WAIT: usize = 512 * 1024;
 pub const LONG_ANSWER_BYTES_PER_TURN: usize = 64 * 1024 * 1024;
 pub const LONG_ANSWER_WAIT_MS: i32 = 2;
@@ -300,28 +310,29 @@ pub const LONG_ANSWER_WAIT_MS: i32 = 2;
 /// Bytes of one `sendfile` call.
 pub const SENDFILE_BYTES: usize = 4 * 1024 * 1024;
 
-/// A frame has an i32 for its size, so no answer is larger, bytes: a Fetch reads less for it, and any
-/// other request that would have a larger one is refused, which ends its connection.
+/// A frame has an i32 for its size, so no answer is larger, bytes: a Fetch reads less for it, and
+/// any other request that would have a larger one is refused, which ends its connection.
 pub const ANSWER_BYTES_MAX: i32 = i32::MAX;
 
 /// Bytes that an answer of Python's takes at most before it is written, and Python some seconds: a
-/// client that names the same thing a million times is refused beyond it, which ends its connection. The
-/// configurations of twenty thousand topics are less.
+/// client that names the same thing a million times is refused beyond it, which ends its
+/// connection. The configurations of twenty thousand topics are less.
 pub const CONTROL_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Bytes of an answer to a request of the broker's own: beyond it the connection is closed. A batch of the
-/// metadata has up to 8 MiB, and what is forwarded describes a cluster at most.
+/// Bytes of an answer to a request of the broker's own: beyond it the connection is closed. A batch
+/// of the metadata has up to 8 MiB, and what is forwarded describes a cluster at most.
 pub const OUTBOUND_ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// `replica.lag.time.max.ms` where nobody says: a follower that has not been caught up for so long is not in sync.
+/// `replica.lag.time.max.ms` where nobody says: a follower that has not been caught up
+/// for so long is not in sync.
 pub const REPLICA_LAG_MS_MAX: i64 = 30_000;
 
 /// A fetch session that was not used for so long, or that is smaller than a new one and older than
 /// this, gives way to the new one when all slots are taken, milliseconds (KIP-227).
 pub const FETCH_SESSION_EVICTION_MS: u64 = 120_000;
 
-/// Partitions that all fetch sessions hold together; beyond it no session is made, one that would grow is
-/// ended, and a client goes on with full requests. Kafka bounds the sessions only.
+/// Partitions that all fetch sessions hold together; beyond it no session is made, one that would
+/// grow is ended, and a client goes on with full requests. Kafka bounds the sessions only.
 pub const FETCH_SESSION_PARTITIONS_MAX: usize = 500_000;
 
 /// Bytes of the longest name of a topic (`Topic.validate`). No fetch session keeps a longer one.
@@ -330,8 +341,8 @@ pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 /// Longest that a stop waits for answers to be made and sent, milliseconds.
 pub const STOP_WAIT_MS: u64 = 5_000;
 
-/// How often a network thread looks at listeners that it looked away from and at memory that is short,
-/// and the longest that it sleeps, milliseconds.
+/// How often a network thread looks at listeners that it looked away from and at memory that is
+/// short, and the longest that it sleeps, milliseconds.
 pub const HOUSEKEEPING_MS: u64 = 1_000;
 
 /// The log says at most so often why records of producers could not be stored.
@@ -370,25 +381,27 @@ pub const AVRO_DEPTH_MAX: usize = 512;
 pub const ARROW_BATCH_ROWS_MAX: usize = 1 << 20;
 pub const ARROW_BATCH_BYTES_MAX: usize = 1 << 29;
 
-/// How many times the bytes that a caller sets for an Arrow batch its typed fields may take, texts aside; the next record
-/// goes into the next batch. Room for rows of common schemas, which take up to the batch's own bytes.
+/// How many times the bytes that a caller sets for an Arrow batch its typed fields may take, texts
+/// aside; the next record goes into the next batch. Room for rows of common schemas, which take up
+/// to the batch's own bytes.
 pub const ARROW_DECODED_RATIO: usize = 8;
 
-/// Bounds of what the Arrow batches of all clients of an endpoint may take, between which it is a quarter of the
-/// memory, bytes; a batch for which there is no room waits so long, milliseconds, and its read is refused then.
+/// Bounds of what the Arrow batches of all clients of an endpoint may take, between which it is a
+/// quarter of the memory, bytes; a batch for which there is no room waits so long, milliseconds,
+/// and its read is refused then.
 pub const ARROW_BATCHES_BYTES_MIN: u64 = 64 * 1024 * 1024;
 pub const ARROW_BATCHES_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 pub const ARROW_ROOM_WAIT_MS: u64 = 30_000;
 
-/// A request to the Arrow endpoint, bytes; a longer one closes its connection. Room for the schema of
-/// a thousand fields.
+/// A request to the Arrow endpoint, bytes; a longer one closes its connection. Room for the
+/// schema of a thousand fields.
 pub const ARROW_REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// Connections of an Arrow endpoint, a thread each; one more is told so and closed.
 pub const ARROW_CONNECTIONS_MAX: usize = 256;
 
-/// How long a client of an Arrow endpoint that has a secret may take to show it, milliseconds: other
-/// users of the machine reach the port, and take a connection from its owner.
+/// How long a client of an Arrow endpoint that has a secret may take to show it, milliseconds:
+/// other users of the machine reach the port, and take a connection from its owner.
 pub const ARROW_SECRET_WAIT_MS: u64 = 10_000;
 
 /// Clients of an Arrow endpoint that are told at once that there are too many; others are closed
@@ -410,57 +423,59 @@ pub const ARROW_LINGER_MS: u64 = 1_000;
 /// sentence behind it, milliseconds; then they are cut off.
 pub const ARROW_STOP_GRACE_MS: u64 = 500;
 
-/// How long an Arrow endpoint that can take no client (no descriptor, no thread) waits before it tries
-/// again, milliseconds.
+/// How long an Arrow endpoint that can take no client (no descriptor, no thread) waits before it
+/// tries again, milliseconds.
 pub const ARROW_ACCEPT_RETRY_MS: u64 = 100;
 
-/// Bytes of finished batches that one call of the encoder of Arrow rows gives; more in the next one.
+/// Bytes of finished batches that one call of the encoder of Arrow rows
+/// gives; more in the next one.
 pub const ENCODED_BYTES_MAX: usize = 4 << 20;
 
 /// Bytes that a sentence quotes of a value that a message cannot hold.
 pub const VALUE_QUOTED_BYTES_MAX: usize = 200;
 
-/// After so many answers without news, each in less than that share of the time for which a Fetch waits, a leader is left alone
-/// for a while (`replica.fetch.backoff.ms`).
+/// After so many answers without news, each in less than that share of the time for which a Fetch
+/// waits, a leader is left alone for a while (`replica.fetch.backoff.ms`).
 pub const FOLLOWER_HASTY_ANSWERS_MAX: u32 = 10;
 pub const FOLLOWER_HASTY_SHARE: i64 = 4;
 
-/// How often a follower looks at all its partitions, milliseconds: between two looks at those alone that an
-/// answer has named. What it finds is that retention has moved a log start.
+/// How often a follower looks at all its partitions, milliseconds: between two looks at those alone
+/// that an answer has named. What it finds is that retention has moved a log start.
 pub const FOLLOWER_SWEEP_MS: i64 = 500;
 
-/// Bytes of a leader's answer beyond `replica.fetch.response.max.bytes`: its first batch comes whole,
-/// and may be as large as a batch can be. A larger answer closes the connection.
+/// Bytes of a leader's answer beyond `replica.fetch.response.max.bytes`: its first batch comes
+/// whole, and may be as large as a batch can be. A larger answer closes the connection.
 pub const FOLLOWER_ANSWER_EXCESS_BYTES: usize = BATCH_BYTES_MAX + (1 << 20);
 
-/// The buffer that a fetcher keeps for answers is no larger than twice what it asks for, and so many bytes.
+/// The buffer that a fetcher keeps for answers is no larger than twice what it
+/// asks for, and so many bytes.
 pub const FOLLOWER_BUFFER_KEPT_BYTES: usize = 1 << 20;
 
 /// How long a fetcher without a partition waits for one before its thread ends.
 pub const FETCHER_LINGER: Duration = Duration::from_secs(10);
 
-/// Where a leader is silent for so much longer than a Fetch waits there, a fetcher that is to follow something else looks for it by
-/// another connection.
+/// Where a leader is silent for so much longer than a Fetch waits there, a fetcher that is to
+/// follow something else looks for it by another connection.
 pub const FETCHER_SILENCE: Duration = Duration::from_secs(1);
 
-/// For how long a trouble with a leader is not told again, and of how many kinds that is remembered; beyond, all are told
-/// anew.
+/// For how long a trouble with a leader is not told again, and of how many kinds that is
+/// remembered; beyond, all are told anew.
 pub const FETCHER_TROUBLE_PAUSE_MS: i64 = 60_000;
 pub const FETCHER_TROUBLE_KINDS_MAX: usize = 100;
 
 /// How long a stop waits for the threads of all fetchers, whose connections it has shut.
 pub const FETCHER_STOP_WAIT: Duration = Duration::from_secs(5);
 
-/// Bytes that a step of a move between log directories copies, and what the last step copies at a time, while appends
-/// wait for it.
+/// Bytes that a step of a move between log directories copies, and what the last step copies at a
+/// time, while appends wait for it.
 pub const MOVE_PIECE_BYTES: u64 = 1 << 20;
 
 /// How long a move waits for records, or for the controller's word, and how long after a failure.
 pub const MOVE_WAIT: Duration = Duration::from_millis(20);
 pub const MOVE_RETRY: Duration = Duration::from_secs(1);
 
-/// How long the beginning of a move may take, or a step of a move that is to end, before those that would wait for it are
-/// refused: its disk does not answer.
+/// How long the beginning of a move may take, or a step of a move that is to end, before those that
+/// would wait for it are refused: its disk does not answer.
 pub const MOVE_BEGIN_WAIT: Duration = Duration::from_secs(5);
 
 // Limits that depend on each other: a build in which one of these does not hold would be wrong.

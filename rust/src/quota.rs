@@ -1,6 +1,6 @@
-//! How long a client is held back (KIP-13, KIP-124, KIP-219): the answer leaves at once and says how long, and
-//! the connection is not read for that time. Asked by the hot handlers where Kafka asks; until quotas
-//! can be set, nobody is held back.
+//! How long a client is held back (KIP-13, KIP-124, KIP-219): the answer leaves at once and says
+//! how long, and the connection is not read for that time. Asked by the hot handlers where Kafka
+//! asks; until quotas can be set, nobody is held back.
 
 use crate::access::Caller;
 
@@ -8,7 +8,8 @@ use crate::access::Caller;
 pub trait Quotas: Send + Sync {
     /// A Produce request of so many bytes.
     fn produced(&self, caller: &Caller<'_>, size_bytes: usize, now_ms: u64) -> u32;
-    /// A Fetch answer with so many bytes; if the client has to wait, the answer is made empty instead.
+    /// A Fetch answer with so many bytes; if the client has to wait, the
+    /// answer is made empty instead.
     fn fetched(&self, caller: &Caller<'_>, size_bytes: usize, now_ms: u64) -> u32;
     /// Any request, by the share of time that its answer took.
     fn requested(&self, caller: &Caller<'_>, api_key: i16, now_ms: u64) -> u32;

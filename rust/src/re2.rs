@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Kafka compiles with com.google.re2j 1.8, and what that refuses is refused here: the crate's own
-//! syntax reads `[[]`, `[a&&b]`, `\Q`, `\d`, `{,5}`, `x**` otherwise. Patterns are bounded, since they
-//! come from clients: in bytes, in nesting, and in the states that they become.
+//! syntax reads `[[]`, `[a&&b]`, `\Q`, `\d`, `{,5}`, `x**` otherwise. Patterns are bounded, since
+//! they come from clients: in bytes, in nesting, and in the states that they become.
 
 use std::fmt::Write as _;
 
@@ -98,7 +98,8 @@ struct Flags {
     dot_takes_newline: bool,
 }
 
-/// Writes a pattern of RE2 in the words of `regex-syntax`, without flags that outlast what they are at.
+/// Writes a pattern of RE2 in the words of `regex-syntax`, without flags that
+/// outlast what they are at.
 struct Parser<'a> {
     rest: &'a str,
     out: String,
@@ -386,8 +387,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Behind a backslash: `d`, `pL` and their like, as items of a class. `None` within: something else
-    /// comes.
+    /// Behind a backslash: `d`, `pL` and their like, as items of a class. `None`
+    /// within: something else comes.
     fn known_class(&mut self) -> Option<Option<String>> {
         let mut chars = self.rest.chars();
         let found = match chars.next() {

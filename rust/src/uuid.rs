@@ -17,7 +17,8 @@ impl Uuid {
     /// Stands for none.
     pub const ZERO: Uuid = Uuid([0; 16]);
 
-    /// A new one (version 4 of RFC 9562), as Kafka makes them: none that begins with a dash in base64.
+    /// A new one (version 4 of RFC 9562), as Kafka makes them: none that
+    /// begins with a dash in base64.
     pub fn random() -> Result<Uuid> {
         loop {
             let mut id = [0; 16];

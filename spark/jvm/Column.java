@@ -51,8 +51,8 @@ final class Column extends ArrowColumnVector {
   }
 
   /**
-   * Refuses a vector of which some value lies outside of its buffers. With Arrow's own checks off (docs/SPARK.md)
-   * Spark's vector would read there, too.
+   * Refuses a vector of which some value lies outside of its buffers. With Arrow's own checks off
+   * (docs/SPARK.md) Spark's vector would read there, too.
    */
   private static void check(FieldVector vector, int rows) {
     if (rows > vector.getValueCount()) {
@@ -78,8 +78,9 @@ final class Column extends ArrowColumnVector {
   }
 
   /**
-   * Where the last of so many values ends. The values lie one behind the other, or one of them would be read from
-   * memory that is not the column's: offsets are what the other end of a socket has sent.
+   * Where the last of so many values ends. The values lie one behind the other, or one of
+   * them would be read from memory that is not the column's: offsets are what the other
+   * end of a socket has sent.
    */
   private static int end(ArrowBuf buffer, int rows) {
     long offsets = address(buffer, Integer.BYTES * (rows + 1L));

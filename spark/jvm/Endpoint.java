@@ -43,8 +43,8 @@ import org.slf4j.LoggerFactory;
  *
  * <p>A JVM has at most one child, {@code python -m kafkalite arrow serve}: the driver plans through
  * it, and an executor reads from its own where no broker with an Arrow listener is on its machine.
- * It ends when its standard input is closed, so that it never outlives the JVM; one that has died is
- * replaced when it is next needed.
+ * It ends when its standard input is closed, so that it never outlives the JVM; one that has died
+ * is replaced when it is next needed.
  */
 final class Endpoint implements AutoCloseable, ReadableByteChannel {
   static final ObjectMapper JSON = new ObjectMapper();
@@ -138,8 +138,8 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   }
 
   /**
-   * A connection to a broker's endpoint at this address, which fails if nothing comes for so long: a
-   * broker that hangs would hold its task, and the query, for ever.
+   * A connection to a broker's endpoint at this address, which fails if nothing comes for so long:
+   * a broker that hangs would hold its task, and the query, for ever.
    */
   static Endpoint at(String address, long silenceMsMax) throws IOException {
     return new Endpoint(address, null, silenceMsMax);

@@ -11,9 +11,9 @@ import org.slf4j.LoggerFactory;
 /**
  * Tells a consumer group how far a run of a query is: the option {@code commitOffsetsToGroup}.
  *
- * <p>Spark's checkpoint alone says where a query goes on; the group is for tools that show lag. When,
- * and why, is said in kafkalite/spark/plan/group_progress.py, which does the same of the Python Data
- * Source.
+ * <p>Spark's checkpoint alone says where a query goes on; the group is for tools that show
+ * lag. When, and why, is said in kafkalite/spark/plan/group_progress.py, which does the same
+ * of the Python Data Source.
  */
 final class GroupProgress {
   private static final Logger LOG = LoggerFactory.getLogger(GroupProgress.class);

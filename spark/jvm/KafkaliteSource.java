@@ -33,9 +33,9 @@ import org.slf4j.LoggerFactory;
  * </pre>
  *
  * <p>Spark asks the class path for a format before it asks Python, so that this class is what it
- * finds wherever the jar is. What the class does not do itself it hands to the Python Data Source of
- * the same name: writing, always, and reading with {@code engine=python}. Options and schema have
- * one owner, kafkalite/spark/options/read.py: the child is asked.
+ * finds wherever the jar is. What the class does not do itself it hands to the Python Data Source
+ * of the same name: writing, always, and reading with {@code engine=python}. Options and schema
+ * have one owner, kafkalite/spark/options/read.py: the child is asked.
  */
 public final class KafkaliteSource implements TableProvider, DataSourceRegister {
   static final String NAME = "kafkalite";
@@ -91,8 +91,9 @@ public final class KafkaliteSource implements TableProvider, DataSourceRegister 
   }
 
   /**
-   * The options of a query, or of a table of Spark's catalog, which has them among properties of its
-   * own: owner, comment, and a path, be it that of a folder for files which a topic does not need.
+   * The options of a query, or of a table of Spark's catalog, which has them among
+   * properties of its own: owner, comment, and a path, be it that of a folder for files
+   * which a topic does not need.
    */
   private static CaseInsensitiveStringMap options(CaseInsensitiveStringMap given) {
     if (!given.containsKey(TableCatalog.PROP_PROVIDER)) {

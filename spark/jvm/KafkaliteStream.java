@@ -22,9 +22,10 @@ import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 
 /**
- * The driver's side of a streaming query. Offsets are those of Spark's Kafka connector, {@code
- * {"orders":{"0":17}}}, so that a checkpoint can change engines. Every decision is the planner's; what
- * it cannot know is kept here: since when a batch waits, and the target of a run that is to end.
+ * The driver's side of a streaming query. Offsets are those of Spark's Kafka connector,
+ * {@code {"orders":{"0":17}}}, so that a checkpoint can change engines. Every decision is
+ * the planner's; what it cannot know is kept here: since when a batch waits, and the target
+ * of a run that is to end.
  */
 final class KafkaliteStream
     implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
@@ -118,8 +119,8 @@ final class KafkaliteStream
       notDelayedAtNanos = System.nanoTime();
     }
     JsonNode end = answer.get("offsets");
-    // Spark compares texts. Another engine may have written this one with other spaces, or its topics
-    // in another order, which would be a micro-batch without rows.
+    // Spark compares texts. Another engine may have written this one with other spaces, or its
+    // topics in another order, which would be a micro-batch without rows.
     return end.equals(begin) ? start : new Offsets(end.toString());
   }
 

@@ -36,8 +36,8 @@ import org.slf4j.LoggerFactory;
 /**
  * Reads one range: an Arrow stream, batch by batch, its buffers as they came from the socket.
  *
- * <p>Topic and partition are the same in every row of a range. They are not sent; a query that wants
- * nothing else, as {@code count()} does, gets batches that have a length and no bytes.
+ * <p>Topic and partition are the same in every row of a range. They are not sent; a query that
+ * wants nothing else, as {@code count()} does, gets batches that have a length and no bytes.
  */
 final class RangeReader implements PartitionReader<ColumnarBatch> {
   private static final Logger LOG = LoggerFactory.getLogger(RangeReader.class);
@@ -75,8 +75,8 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
   }
 
   /**
-   * Whether a broker on this machine serves the range. What has failed once is read by the child: it
-   * waits for a broker that is restarted, and asks again who leads the partition.
+   * Whether a broker on this machine serves the range. What has failed once is read by the child:
+   * it waits for a broker that is restarted, and asks again who leads the partition.
    */
   private boolean isNear() {
     return range.endpoint() != null
@@ -85,8 +85,9 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
   }
 
   /**
-   * Asks that broker, whose schema comes before any row; false if it is gone since the range was
-   * planned, or refuses: no row has been handed on, and the child reads all of them, or says why not.
+   * Asks that broker, whose schema comes before any row; false if it is gone since the
+   * range was planned, or refuses: no row has been handed on, and the child reads all
+   * of them, or says why not.
    */
   private boolean begin(ObjectNode request) throws IOException {
     long silenceMsMax = request.path("client").path("poll.timeout.ms").asLong();

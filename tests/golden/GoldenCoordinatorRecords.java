@@ -17,9 +17,9 @@ import org.apache.kafka.coordinator.group.generated.CoordinatorRecordJsonConvert
 import org.apache.kafka.coordinator.group.generated.CoordinatorRecordType;
 
 /**
- * Prints a record of every kind and version of `__consumer_offsets`, every field of which is set, as
- * Apache Kafka's own classes write it: kind, version, key and value in hexadecimal, and both as JSON,
- * with tabs between. `tools/make_golden_records.py` runs it.
+ * Prints a record of every kind and version of `__consumer_offsets`, every field of which is set,
+ * as Apache Kafka's own classes write it: kind, version, key and value in hexadecimal, and both as
+ * JSON, with tabs between. `tools/make_golden_records.py` runs it.
  */
 public final class GoldenCoordinatorRecords {
     private static int number = 1;

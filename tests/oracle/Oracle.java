@@ -302,9 +302,9 @@ public final class Oracle {
     }
 
     /**
-     * Returns when the broker leads each partition: a producer whose first batch comes too early sends
-     * it once more behind its second one, which Kafka took since it knew nothing of the producer, and
-     * then refuses the first for its sequence number until it is too old.
+     * Returns when the broker leads each partition: a producer whose first batch comes too early
+     * sends it once more behind its second one, which Kafka took since it knew nothing of the
+     * producer, and then refuses the first for its sequence number until it is too old.
      */
     private static void createTopic(JsonNode request) throws Exception {
         Map<String, String> configs = new HashMap<>();

@@ -252,7 +252,8 @@ fn a_flipped_bit_is_an_error_or_a_shorter_log_but_never_another_row() {
                 assert!(outside, "bit {bit} was not noticed");
             }
             Ok(found) if bit / 8 < last_batch + 8 && bit / 8 >= last_batch => {
-                // So is the base offset: in the last batch nothing follows that it could contradict.
+                // So is the base offset: in the last batch nothing follows
+                // that it could contradict.
                 let (same, other) = found.split_at(5.min(found.len()));
                 assert_eq!(same, &rows[..5], "bit {bit}");
                 assert!(

@@ -1,5 +1,6 @@
-//! The rows of configuration keys (`python/kafkalite/config/topic.txt`, `broker.txt`) and the engine, which
-//! reads some of them, agree: DescribeConfigs tells the rows' defaults, and a log without a configuration has these.
+//! The rows of configuration keys (`python/kafkalite/config/topic.txt`, `broker.txt`) and the
+//! engine, which reads some of them, agree: DescribeConfigs tells the rows' defaults, and a log
+//! without a configuration has these.
 
 use std::fs;
 

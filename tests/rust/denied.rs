@@ -256,7 +256,8 @@ fn metadata_request(version: i16, asked: Option<&[(Option<&str>, Uuid)]>) -> Wri
     writer
 }
 
-/// Of each topic error, name, id, whether it is internal, partitions, operations; operations on the cluster.
+/// Of each topic error, name, id, whether it is internal, partitions, operations;
+/// operations on the cluster.
 fn told(
     image: &Arc<Image>,
     version: i16,

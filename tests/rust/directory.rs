@@ -20,10 +20,11 @@ fn open(path: &Path) -> LogDirectory {
     log_directory::open(DiskStorage, path, &LogConfig::default()).unwrap()
 }
 
-/// The directory of a Kafka in combined mode also holds `__cluster_metadata-0`, which its raft layer
-/// keeps. It was loaded like any partition: an index whose log had been deleted was removed, and the
-/// close left a producer snapshot and checkpoint lines that Kafka never writes for it. Kafka's
-/// `LogManager` passes it over, and what tiered storage caches; the latter was even refused.
+/// The directory of a Kafka in combined mode also holds `__cluster_metadata-0`, which its raft
+/// layer keeps. It was loaded like any partition: an index whose log had been deleted was
+/// removed, and the close left a producer snapshot and checkpoint lines that Kafka never
+/// writes for it. Kafka's `LogManager` passes it over, and what tiered storage caches; the
+/// latter was even refused.
 #[test]
 fn the_controllers_log_and_the_cache_of_tiered_storage_are_left_alone() {
     let home = tempfile::tempdir().unwrap();
@@ -48,8 +49,8 @@ fn the_controllers_log_and_the_cache_of_tiered_storage_are_left_alone() {
     assert_eq!(fs::read_to_string(checkpoint).unwrap(), "0\n0\n");
 }
 
-/// What a broker vouches for when it registers after a kill (KIP-966): a log that ends before the high
-/// watermark of the checkpoint is told, and one whose torn end is behind that is not.
+/// What a broker vouches for when it registers after a kill (KIP-966): a log that ends before the
+/// high watermark of the checkpoint is told, and one whose torn end is behind that is not.
 #[test]
 fn a_log_that_ends_before_its_high_watermark_is_told() {
     let home = tempfile::tempdir().unwrap();
@@ -82,7 +83,8 @@ fn a_log_that_ends_before_its_high_watermark_is_told() {
     assert_eq!(ends(home.path()), [(5, true)]);
 }
 
-/// Loads the directory as after a kill: the log end offset of each log, and whether records are missed.
+/// Loads the directory as after a kill: the log end offset of each log, and
+/// whether records are missed.
 fn ends(path: &Path) -> Vec<(i64, bool)> {
     let found = Mutex::new(Vec::new());
     let on_loaded = |log: &Log, report: &LoadReport, _count: usize| {

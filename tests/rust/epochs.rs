@@ -80,7 +80,8 @@ fn a_new_entry_displaces_those_that_would_not_ascend() {
     assert!(known.assign(1, -1).is_err());
 }
 
-/// Nothing but a record brought the leader's epoch in: whoever named it before the first one was refused.
+/// Nothing but a record brought the leader's epoch in: whoever named it before
+/// the first one was refused.
 #[test]
 fn a_leader_without_records_has_an_epoch_that_begins_at_the_log_end() {
     let mut known = epochs(&[(3, 0), (5, 40)]);

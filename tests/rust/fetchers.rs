@@ -1,4 +1,5 @@
-//! The threads that follow a leader, which here is a socket that answers what the test has it answer.
+//! The threads that follow a leader, which here is a socket that answers
+//! what the test has it answer.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -176,8 +177,8 @@ fn in_two_directories(partitions: &[(i32, i32, &[i32])], ids: &[Uuid], epoch: i3
     plan
 }
 
-/// The thread of a leader waited for the disks of all that it follows: while one did not answer, the replicas on the
-/// others left the in-sync ones, too.
+/// The thread of a leader waited for the disks of all that it follows: while one did not answer,
+/// the replicas on the others left the in-sync ones, too.
 #[test]
 fn a_directory_that_does_not_answer_holds_up_its_own_replicas_only() {
     let storage = MemoryStorage::default();
@@ -275,7 +276,8 @@ fn a_leader_that_is_lost_is_named_once_and_asked_anew() {
     world.node.close(1);
 }
 
-/// Where a process may have no more threads, a leader's partitions were followed by nobody until the metadata changed.
+/// Where a process may have no more threads, a leader's partitions were followed by nobody
+/// until the metadata changed.
 #[test]
 fn a_fetcher_that_got_no_thread_is_started_by_a_later_sweep() {
     let leader = Leader::start();
@@ -335,8 +337,8 @@ fn a_partition_that_this_node_leads_by_now_is_not_fetched() {
     world.node.close(1);
 }
 
-/// Has node 1 elected as soon as five records are in its log, before whoever appends them goes on, and tells how far
-/// the log is flushed from then on.
+/// Has node 1 elected as soon as five records are in its log, before whoever appends them goes on,
+/// and tells how far the log is flushed from then on.
 struct ElectedMeanwhile {
     world: Mutex<Option<Arc<World>>>,
     flushed: Sender<i64>,
@@ -358,8 +360,8 @@ impl LogObserver for ElectedMeanwhile {
     }
 }
 
-/// They were on no disk until something else was appended: the new leader's high watermark stood below its epoch, and
-/// who asked for the latest offset was put off for ever.
+/// They were on no disk until something else was appended: the new leader's high watermark stood
+/// below its epoch, and who asked for the latest offset was put off for ever.
 #[test]
 fn records_that_came_just_before_an_election_are_flushed() {
     let leader = Leader::start();
@@ -382,7 +384,8 @@ fn records_that_came_just_before_an_election_are_flushed() {
     world.node.close(1);
 }
 
-/// What was assigned waited for the answer of a leader that was silent, `replica.socket.timeout.ms` long.
+/// What was assigned waited for the answer of a leader that was silent,
+/// `replica.socket.timeout.ms` long.
 #[test]
 fn a_connection_that_is_dead_does_not_keep_what_is_new_waiting() {
     let leader = Leader::start();

@@ -26,7 +26,8 @@ const SESSION: i32 = 77;
 const NOT_LEADER_OR_FOLLOWER: i16 = 6;
 const OFFSET_OUT_OF_RANGE: i16 = 1;
 
-/// What is asked of a partition in a Fetch: leader epoch, fetch offset, last fetched epoch, log start offset.
+/// What is asked of a partition in a Fetch: leader epoch, fetch offset, last fetched
+/// epoch, log start offset.
 type Asked = (i32, i64, i32, i64);
 
 /// A Fetch, taken apart.
@@ -337,7 +338,8 @@ fn in_durable_mode_the_high_watermark_waits_for_the_disk() {
     assert_eq!(one.offsets(0), (0, 5, 5));
 }
 
-/// KAFKA-14704: the high watermark of an answer that says where the logs part was taken before the cut.
+/// KAFKA-14704: the high watermark of an answer that says where the logs part
+/// was taken before the cut.
 #[test]
 fn a_log_is_cut_before_anything_else_of_the_answer() {
     let mut one = Following::new(1, 4);
@@ -355,8 +357,8 @@ fn a_log_is_cut_before_anything_else_of_the_answer() {
     );
 }
 
-/// A log with a batch of offsets 3 to 6 was cut at 5, where the leader's ended an epoch that was unknown here: the log
-/// ended at 5 then, and what lies there began with 3.
+/// A log with a batch of offsets 3 to 6 was cut at 5, where the leader's ended an epoch that was
+/// unknown here: the log ended at 5 then, and what lies there began with 3.
 #[test]
 fn an_epoch_that_only_the_leader_has_cuts_no_batch_in_two() {
     let mut one = Following::new(1, 4);
@@ -369,8 +371,8 @@ fn an_epoch_that_only_the_leader_has_cuts_no_batch_in_two() {
     assert_eq!(one.offsets(0), (0, 3, 2));
 }
 
-/// A leader that went before it had a record left an epoch without one: the next leader answered that the logs
-/// part at the end, which cut nothing, for ever.
+/// A leader that went before it had a record left an epoch without one: the next leader answered
+/// that the logs part at the end, which cut nothing, for ever.
 #[test]
 fn an_epoch_without_a_record_is_forgotten() {
     let mut one = Following::new(1, 4);
@@ -428,7 +430,8 @@ fn no_limit_of_sizes_stops_a_follower() {
     assert!(one.replica(0).log.segments().len() >= 3);
 }
 
-/// KAFKA-15510: an answer without records took the last fetched epoch away, and with it the notice of a cut.
+/// KAFKA-15510: an answer without records took the last fetched epoch away, and
+/// with it the notice of a cut.
 #[test]
 fn an_answer_without_records_leaves_the_last_epoch() {
     let mut one = Following::new(1, 4);
@@ -438,8 +441,8 @@ fn an_answer_without_records_leaves_the_last_epoch() {
     assert_eq!(one.fetch().wanted[&0], (4, 5, 2, 0));
 }
 
-/// KAFKA-9491: a log that had started anew raised its high watermark below its start, and the fetcher ended.
-/// KAFKA-7414: out of range, it ended the broker.
+/// KAFKA-9491: a log that had started anew raised its high watermark below its start, and the
+/// fetcher ended. KAFKA-7414: out of range, it ended the broker.
 #[test]
 fn a_follower_that_is_behind_the_leaders_log_starts_anew() {
     let mut one = Following::new(1, 4);
@@ -460,8 +463,9 @@ fn a_follower_that_is_behind_the_leaders_log_starts_anew() {
     );
 }
 
-/// A leader that calls its own ends out of range was asked for them again without a pause. One whose log begins near
-/// the largest number had the next batch add up to more, and the broker ended.
+/// A leader that calls its own ends out of range was asked for them again without a
+/// pause. One whose log begins near the largest number had the next batch add up to
+/// more, and the broker ended.
 #[test]
 fn ends_that_no_log_has_are_asked_for_again_after_a_while() {
     for (offset, error_code) in [(-1, OFFSET_OUT_OF_RANGE), (i64::MAX - 1, 0)] {
@@ -505,8 +509,8 @@ fn an_empty_log_takes_the_batch_in_which_it_starts() {
     assert_eq!(one.offsets(0), (3, 10, 10));
 }
 
-/// Behind an unclean election all that it has is deleted at the leader, up to the middle of a batch that is another
-/// one there. It asked for that batch for ever, and refused it.
+/// Behind an unclean election all that it has is deleted at the leader, up to the middle of a batch
+/// that is another one there. It asked for that batch for ever, and refused it.
 #[test]
 fn a_log_of_which_the_leader_has_nothing_takes_the_batch_in_which_that_begins() {
     let mut one = Following::new(1, 4);
@@ -613,8 +617,8 @@ fn partitions_that_are_refused_for_one_reason_are_told_of_together() {
     assert!(one.told[1].ends_with(more), "{:?}", one.told);
 }
 
-/// The pieces of an answer before the one at fault were in the log, and in durable mode on no disk, while the next
-/// fetch offset said so.
+/// The pieces of an answer before the one at fault were in the log, and in durable mode on no disk,
+/// while the next fetch offset said so.
 #[test]
 fn what_comes_before_damaged_bytes_is_to_be_flushed() {
     let mut one = Following::new(1, 4);
@@ -675,8 +679,8 @@ fn a_leader_that_lies_takes_nothing_away() {
     assert_eq!(one.offsets(0), (0, 5, 0));
 }
 
-/// A leader's answer came while this node was elected: its records would have stood behind the start of
-/// the new epoch.
+/// A leader's answer came while this node was elected: its records would have stood behind
+/// the start of the new epoch.
 #[test]
 fn nothing_is_taken_for_a_role_that_is_over() {
     let mut one = Following::new(1, 4);
@@ -712,9 +716,9 @@ fn a_partition_that_is_removed_leaves_the_session() {
     assert_eq!(one.next(), None);
 }
 
-/// Its answer was called malformed, and the connection closed: the session had no partitions any more. Found by the cluster
-/// simulation.
-/// Of two partitions the first is throttled; what is in sync, or not throttled, is fetched on whatever the rate.
+/// Its answer was called malformed, and the connection closed: the session had no partitions any
+/// more. Found by the cluster simulation. Of two partitions the first is throttled; what is in
+/// sync, or not throttled, is fetched on whatever the rate.
 #[test]
 fn a_throttled_partition_that_is_behind_leaves_the_session_until_the_rate_is_down() {
     let mut one = Following::new(2, 4);
@@ -755,7 +759,8 @@ fn a_throttled_partition_that_is_behind_leaves_the_session_until_the_rate_is_dow
     assert!(one.told.is_empty(), "{:?}", one.told);
 }
 
-/// A leader that answered at once with nothing, as one that stops does, was asked as fast as both could.
+/// A leader that answered at once with nothing, as one that stops does, was
+/// asked as fast as both could.
 #[test]
 fn a_leader_that_does_not_wait_for_records_is_asked_less_often() {
     let mut one = Following::new(1, 4);

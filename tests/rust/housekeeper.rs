@@ -275,8 +275,8 @@ fn unflushed_records_are_flushed_when_flush_ms_is_over() {
     );
 }
 
-/// What was known of a deleted topic's records counted for those of a new one of its name, and stayed in
-/// memory if there was none.
+/// What was known of a deleted topic's records counted for those of a new one of its name, and
+/// stayed in memory if there was none.
 #[test]
 fn records_of_a_new_topic_have_their_own_flush_ms() {
     let home = tempfile::tempdir().unwrap();
@@ -521,8 +521,8 @@ fn a_log_over_which_a_chore_panics_keeps_no_other_waiting() {
     );
 }
 
-/// A start removed what deleted logs had left behind, one directory after the other, and failed with
-/// the first that could not be removed.
+/// A start removed what deleted logs had left behind, one directory after the other, and failed
+/// with the first that could not be removed.
 #[test]
 fn directories_of_deleted_logs_are_left_to_the_housekeeper_each_for_itself() {
     let home = Path::new("/logs");

@@ -1,5 +1,5 @@
-//! A node leads partitions that other brokers follow: their fetches, what is committed by them, and what its clients
-//! are told meanwhile.
+//! A node leads partitions that other brokers follow: their fetches, what is committed by them, and
+//! what its clients are told meanwhile.
 
 use kafkalite::api::fetch_sessions::FetchSessions;
 use kafkalite::api::k01_fetch::{self, Fetch, FetchRead};
@@ -17,7 +17,8 @@ const EPOCH: i32 = 4;
 /// An offset that no fetch here has diverged at.
 const NO_RECORDS: i32 = -1;
 
-/// Node 1 leads partition 0, with replicas 1, 2 and 3 in sync; each broker is registered in ten times its id.
+/// Node 1 leads partition 0, with replicas 1, 2 and 3 in sync; each broker is
+/// registered in ten times its id.
 fn world() -> World {
     let world = World::new(&[(1, EPOCH, &[1, 2, 3])]);
     register(&world, |_| ());
@@ -110,7 +111,8 @@ fn request(world: &World, asked: Asked, sessions: &FetchSessions, session_epoch:
     })
 }
 
-/// What partition 0 is answered: error code, high watermark, bytes of records, and whether the log has diverged.
+/// What partition 0 is answered: error code, high watermark, bytes of records, and
+/// whether the log has diverged.
 fn fetch(world: &World, asked: Asked) -> (i16, i64, i32, bool) {
     let sessions = FetchSessions::new(0, 1);
     let mut request = request(world, asked, &sessions, -1);
@@ -296,7 +298,8 @@ fn a_follower_of_a_partition_that_is_not_throttled_is_sent_all_whatever_the_rate
     world.node.close(1);
 }
 
-/// A fetch that only its first look counts must not be looked at by who may not wait in the log directory.
+/// A fetch that only its first look counts must not be looked at by who may not
+/// wait in the log directory.
 #[test]
 fn what_a_follower_has_is_noted_in_the_queue_of_the_log_directory() {
     let world = world();
@@ -560,7 +563,8 @@ fn shrink(world: &World) {
         .settle_in_sync_replicas(&TOPIC_ID, 0, number, accepted);
 }
 
-/// The state of before went on, and counted what its followers had been asked for by another leader.
+/// The state of before went on, and counted what its followers had been
+/// asked for by another leader.
 #[test]
 fn what_comes_to_a_leader_of_before_counts_for_nothing() {
     let world = world();
@@ -676,7 +680,8 @@ fn records_are_deleted_once_no_replica_that_lives_has_them() {
     world.node.close(1);
 }
 
-/// Consumers had pushed out the sessions of followers, which then named all partitions in each request.
+/// Consumers had pushed out the sessions of followers, which then named all
+/// partitions in each request.
 #[test]
 fn a_followers_session_takes_the_place_of_a_consumers_and_keeps_its_own() {
     let world = world();
@@ -697,8 +702,8 @@ fn a_followers_session_takes_the_place_of_a_consumers_and_keeps_its_own() {
     world.node.close(1);
 }
 
-/// A consumer in this rack reads partition 0 from this offset on: error code, high watermark, bytes of records, and
-/// which replica it is to read from instead.
+/// A consumer in this rack reads partition 0 from this offset on: error code, high watermark, bytes
+/// of records, and which replica it is to read from instead.
 fn consume(world: &World, rack: &str, offset: i64, version: i16) -> (i16, i64, i32, i32) {
     let sessions = FetchSessions::new(0, 1);
     let mut writer = Writer::default();

@@ -1,4 +1,5 @@
-//! What a leader makes of its followers' fetches, of time, of the controller's answers and of the metadata.
+//! What a leader makes of its followers' fetches, of time, of the controller's
+//! answers and of the metadata.
 
 use kafkalite::log::state::ends::LogOffsets;
 use kafkalite::replica::brokers::{RegisteredBroker, RegisteredBrokers};
@@ -12,7 +13,8 @@ const LAG_MS: i64 = 1_000;
 /// That of the first proposal.
 const FIRST: u64 = (5 << 32) + 1;
 
-/// The leader, broker 1, with its surroundings. Brokers are registered in the epoch of ten times their ids.
+/// The leader, broker 1, with its surroundings. Brokers are registered in the
+/// epoch of ten times their ids.
 struct World {
     state: LeaderState,
     brokers: Vec<RegisteredBroker>,
@@ -36,7 +38,8 @@ fn registered(node_id: i32) -> RegisteredBroker {
 }
 
 impl World {
-    /// Leads at offset 100, up to which all is committed, with these in sync among replicas 1, 2 and 3.
+    /// Leads at offset 100, up to which all is committed, with these in sync
+    /// among replicas 1, 2 and 3.
     fn new(in_sync_replicas: &[i32]) -> World {
         World {
             state: LeaderState::new(1, 5, 7, &[1, 2, 3], in_sync_replicas),
@@ -177,7 +180,8 @@ fn a_follower_that_does_not_fetch_leaves_after_the_lag_and_counts_until_the_cont
     assert_eq!(world.state.counts(), shrunk);
 }
 
-/// With records all the time a follower is never at the leader's end of the moment at which it fetches.
+/// With records all the time a follower is never at the leader's end of the
+/// moment at which it fetches.
 #[test]
 fn a_follower_is_caught_up_by_the_log_end_of_its_fetch_before() {
     let mut world = World::new(&[1, 2]);
@@ -198,7 +202,8 @@ fn a_follower_is_caught_up_by_the_log_end_of_its_fetch_before() {
     assert!(world.sweep().is_some());
 }
 
-/// A record that came while an answer was made was missed in the follower's next fetch, and so with each one.
+/// A record that came while an answer was made was missed in the follower's next
+/// fetch, and so with each one.
 #[test]
 fn what_comes_while_an_answer_is_made_is_not_asked_of_the_follower() {
     let mut world = World::new(&[1, 2]);
@@ -272,7 +277,8 @@ fn a_broker_that_is_not_registered_does_not_join() {
     assert!(world.fetch(3, 100).is_some());
 }
 
-/// KIP-903, KAFKA-15221: the epoch of the fetch is judged and proposed with the offset that it brought.
+/// KIP-903, KAFKA-15221: the epoch of the fetch is judged and proposed with
+/// the offset that it brought.
 #[test]
 fn a_process_of_before_does_not_count_and_a_new_one_joins_in_its_own_epoch() {
     let mut world = World::new(&[1, 2]);
@@ -304,8 +310,8 @@ fn who_is_not_assigned_is_refused_and_the_leader_itself_is_no_follower() {
 }
 
 /// KIP-966. And KAFKA-19996: who is far behind would join at once, since the high watermark stands.
-/// Those that it was moved from counted as replicas for good: where more in-sync replicas are wanted than there are, acks=all
-/// was refused.
+/// Those that it was moved from counted as replicas for good: where more in-sync replicas are
+/// wanted than there are, acks=all was refused.
 #[test]
 fn replicas_that_go_with_an_accepted_change_are_none_any_more() {
     let mut world = World::new(&[1]);
@@ -413,7 +419,8 @@ fn the_low_watermark_is_the_least_log_start_of_the_replicas_that_live() {
 }
 
 proptest! {
-    /// Whatever happens: what is committed is on all that the controller may take for in sync, and only goes up.
+    /// Whatever happens: what is committed is on all that the controller may take for
+    /// in sync, and only goes up.
     #[test]
     fn what_is_committed_is_on_all_of_the_maximal_isr(
         events in prop::collection::vec((0..6_u8, 2..4_i32, 0..40_i64), 1..200)

@@ -157,8 +157,8 @@ fn a_produce_that_waits_is_told_that_another_node_leads_now() {
     world.node.close(1);
 }
 
-/// A Fetch request, version 16, that waits for a record in partitions of `t`, for whose leader epochs it
-/// takes these.
+/// A Fetch request, version 16, that waits for a record in partitions of `t`, for whose
+/// leader epochs it takes these.
 fn fetch(image: &Image, asked: &[(i32, i32)], sessions: &FetchSessions) -> Fetch {
     let mut writer = Writer::default();
     for number in [1_000, 1, 1 << 20] {

@@ -172,8 +172,8 @@ fn what_is_appended_is_read_back_over_many_segments_and_after_a_clean_stop() {
     );
 }
 
-/// Only what was rolled while the broker ran had a jitter: after a start, and in new partitions, all logs
-/// that were written to alike closed their segments at once.
+/// Only what was rolled while the broker ran had a jitter: after a start, and in new partitions,
+/// all logs that were written to alike closed their segments at once.
 #[test]
 fn the_jitter_of_a_segment_counts_for_a_first_and_for_a_loaded_one_too() {
     let config = LogConfig {
@@ -195,8 +195,8 @@ fn the_jitter_of_a_segment_counts_for_a_first_and_for_a_loaded_one_too() {
     }
 }
 
-/// What one call appended to an empty segment went into that one whole, however large it was and whatever
-/// its timestamps were.
+/// What one call appended to an empty segment went into that one whole, however large it was and
+/// whatever its timestamps were.
 #[test]
 fn requests_that_are_written_together_fill_segments_as_those_that_come_alone() {
     let append_together = |config: &LogConfig, batches: &mut [Vec<u8>]| {
@@ -234,7 +234,8 @@ fn requests_that_are_written_together_fill_segments_as_those_that_come_alone() {
     assert_eq!(append_together(&short, &mut batches).0.len(), 3);
 }
 
-/// The bound of the topic as it was by then closed segments whose indexes Kafka maps when it opens them.
+/// The bound of the topic as it was by then closed segments whose indexes Kafka
+/// maps when it opens them.
 #[test]
 fn a_smaller_bound_of_indexes_counts_from_the_next_segment_on() {
     let home = tempfile::tempdir().unwrap();
@@ -350,8 +351,8 @@ fn a_truncated_log_goes_on_at_the_offset_it_was_cut_to() {
     assert_eq!(append(&log, &mut batch(0, 5)).unwrap().first_offset, 1000);
 }
 
-/// A cut that waited for the disk, while this replica was elected, took effect in the log of a leader: what others
-/// had fetched of it counted as replicated, and was another one's.
+/// A cut that waited for the disk, while this replica was elected, took effect in the log of a
+/// leader: what others had fetched of it counted as replicated, and was another one's.
 #[test]
 fn a_cut_whose_role_ends_while_it_looks_for_its_place_changes_nothing() {
     let home = tempfile::tempdir().unwrap();
@@ -376,7 +377,8 @@ fn a_cut_whose_role_ends_while_it_looks_for_its_place_changes_nothing() {
     append(&log, &mut batch(200, 5)).unwrap();
 }
 
-/// A client that read slowly kept the truncation waiting, and with it all that needs the append lock.
+/// A client that read slowly kept the truncation waiting, and with it all
+/// that needs the append lock.
 #[test]
 fn a_truncation_waits_for_no_reader_and_leaves_it_its_bytes() {
     let home = tempfile::tempdir().unwrap();
@@ -480,8 +482,8 @@ fn a_timestamp_finds_its_record_in_closed_and_active_segments() {
     assert_eq!(log.offset_of_max_timestamp().unwrap().unwrap().offset, 199);
 }
 
-/// The batch that made it roll was refused, and smaller ones went on being acknowledged, into a file without
-/// a name.
+/// The batch that made it roll was refused, and smaller ones went on being acknowledged,
+/// into a file without a name.
 #[test]
 fn a_log_whose_directory_was_removed_takes_nothing_more_from_its_next_roll_on() {
     let home = tempfile::tempdir().unwrap();
@@ -519,8 +521,8 @@ fn a_closed_log_takes_no_record_that_the_next_start_would_not_look_for() {
     assert_eq!(read_all(&log, 0, ReadIsolation::LogEnd), expected(0, 10));
 }
 
-/// Each batch of a call had a thousand sentences, so that a request that named a partition again and
-/// again, a hundred bytes each time, took a thousand times its size in memory.
+/// Each batch of a call had a thousand sentences, so that a request that named a partition again
+/// and again, a hundred bytes each time, took a thousand times its size in memory.
 #[test]
 fn the_records_named_in_refusals_of_one_call_are_bounded_together() {
     let home = tempfile::tempdir().unwrap();

@@ -330,8 +330,8 @@ fn what_other_in_sync_replicas_may_lack_is_not_committed() {
     world.node.close(1);
 }
 
-/// One that had led, lost the lead and led again within one change of the metadata wrote what it had decided before another
-/// broker wrote.
+/// One that had led, lost the lead and led again within one change of the metadata wrote what it
+/// had decided before another broker wrote.
 #[test]
 fn what_a_coordinator_has_decided_in_one_epoch_is_not_appended_in_a_later_one() {
     let world = World::new(&[(1, 4, &[1, 2])]);
@@ -369,8 +369,8 @@ fn a_role_that_is_lost_before_the_append_lock_is_had_appends_nothing() {
     world.node.close(1);
 }
 
-/// A thread read the epoch, another one appended in the next, and the first wrote its record behind that one
-/// with the epoch of before: the log went back from one epoch to another.
+/// A thread read the epoch, another one appended in the next, and the first wrote its record behind
+/// that one with the epoch of before: the log went back from one epoch to another.
 #[test]
 fn leader_epochs_of_records_only_go_up_while_leaders_change() {
     let world = World::new(&[(1, 4, &[1])]);

@@ -1,5 +1,5 @@
-//! Numbers from a seed (SplitMix64), so that every run of a test is the same and a failure names the
-//! seed that repeats it.
+//! Numbers from a seed (SplitMix64), so that every run of a test is the same and a failure names
+//! the seed that repeats it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,8 +36,8 @@ pub fn is_long_run() -> bool {
         .any(|name| std::env::var_os(name).is_some_and(|value| value == "1"))
 }
 
-/// Raises a flag at the end of its scope, also when that is a panic: threads that go on until the flag is
-/// up would else keep `thread::scope` from ever telling of it.
+/// Raises a flag at the end of its scope, also when that is a panic: threads that go on until the
+/// flag is up would else keep `thread::scope` from ever telling of it.
 pub struct RaiseAtEnd<'f>(pub &'f AtomicBool);
 
 impl Drop for RaiseAtEnd<'_> {

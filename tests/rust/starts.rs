@@ -93,7 +93,8 @@ fn has(storage: &MemoryStorage, path: &str) -> bool {
     storage.files().contains_key(Path::new(path))
 }
 
-/// A process with the topic, killed once the checkpoint files name its partition; then something befalls the storage.
+/// A process with the topic, killed once the checkpoint files name its partition; then
+/// something befalls the storage.
 fn killed(storage: &MemoryStorage) -> Uuid {
     let claimed = claim(storage, &["/one"]);
     let home = id_of(&claimed, 0);
@@ -104,7 +105,8 @@ fn killed(storage: &MemoryStorage) -> Uuid {
     home
 }
 
-/// The start was stopped before it said that the log was gone, and the next one found an empty log, and nothing missing.
+/// The start was stopped before it said that the log was gone, and the next one found an empty
+/// log, and nothing missing.
 #[test]
 fn a_log_that_is_gone_is_not_made_before_the_epoch_of_its_process_is_forgotten() {
     let storage = MemoryStorage::default();
@@ -134,7 +136,8 @@ fn a_topic_that_was_made_anew_lacks_nothing_of_the_older_one() {
     assert!(has(&storage, "/one/kafkalite-broker-epoch"));
 }
 
-/// Given back in another directory while its own was away, it lay in both when that came back, and no start went on.
+/// Given back in another directory while its own was away, it lay in both when that came
+/// back, and no start went on.
 #[test]
 fn of_two_logs_of_a_partition_the_one_that_the_metadata_names_is_served() {
     for number in [0, 1] {
@@ -165,8 +168,8 @@ fn of_two_logs_of_a_partition_the_one_that_the_metadata_names_is_served() {
     }
 }
 
-/// The files went on saying them: a topic that was made anew there had its records deleted below the older one's log start, or
-/// counted as clean what no cleaner had met.
+/// The files went on saying them: a topic that was made anew there had its records deleted below
+/// the older one's log start, or counted as clean what no cleaner had met.
 #[test]
 fn a_log_that_was_set_aside_leaves_its_offsets_to_nobody() {
     let storage = MemoryStorage::default();

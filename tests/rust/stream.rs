@@ -1,5 +1,5 @@
-//! Batches that inflate to more than is held at a time: what is said of them is what is said of the same
-//! records uncompressed, which are looked at as a whole.
+//! Batches that inflate to more than is held at a time: what is said of them is what is said of the
+//! same records uncompressed, which are looked at as a whole.
 
 use kafkalite::batch::header::compute_crc;
 use kafkalite::batch::validate::Scratch;

@@ -154,7 +154,8 @@ fn every_message_in_every_version_reads_back_what_was_written() {
             let mut reader = Reader::new(&writer.bytes);
             let read = decode(&message, version, &mut reader).unwrap();
             assert_eq!(reader.remaining(), 0, "{name} v{version}");
-            // What the version lacks came back as its default; writing it again gives the same bytes.
+            // What the version lacks came back as its default; writing it
+            // again gives the same bytes.
             let mut again = Writer::default();
             encode(&message, version, &read, &mut again).unwrap();
             assert_eq!(again.bytes, writer.bytes, "{name} v{version}");

@@ -7,7 +7,8 @@ use crate::Failure;
 use crate::arguments::Arguments;
 use crate::measure::{Report, Window, percentiles};
 
-/// Appends and `fdatasync`s, one after the other, to one file: what the disk gives without a broker.
+/// Appends and `fdatasync`s, one after the other, to one file: what the
+/// disk gives without a broker.
 pub fn bare(arguments: &Arguments) -> Result<Report, Failure> {
     let path = std::path::Path::new(arguments.text("directory")?).join("bare");
     let bytes: usize = arguments.number("bytes", 16384)?;

@@ -1,4 +1,5 @@
-//! A fixed number of requests under way on each connection: the next one leaves when an answer comes.
+//! A fixed number of requests under way on each connection: the next one
+//! leaves when an answer comes.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -17,7 +18,8 @@ const CORRELATION_AT: usize = 8;
 /// The requests of one connection.
 #[derive(Default)]
 struct Lane {
-    /// Correlation ids of those under way and when they were sent, oldest first; answers come in order.
+    /// Correlation ids of those under way and when they were sent, oldest
+    /// first; answers come in order.
     begun: VecDeque<(i32, Instant)>,
     /// Frames that are out and may be sent again.
     spare: Vec<Vec<u8>>,

@@ -1,5 +1,5 @@
-//! Fetches of partitions from their beginning to their end, again and again: the header of each answer's
-//! first batch is read, and the kernel drops the rest (`MSG_TRUNC`).
+//! Fetches of partitions from their beginning to their end, again and again: the header of each
+//! answer's first batch is read, and the kernel drops the rest (`MSG_TRUNC`).
 
 #![expect(unsafe_code, reason = "recv with MSG_TRUNC")]
 

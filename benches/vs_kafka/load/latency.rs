@@ -11,7 +11,8 @@ use crate::measure::{Report, Window, percentiles};
 use crate::peers::Peers;
 use crate::produce::{batch, check_produced, produce_frame};
 
-/// Open loop: records are due at their times, whatever the broker does, and latency counts from then.
+/// Open loop: records are due at their times, whatever the broker does, and
+/// latency counts from then.
 pub fn latency(arguments: &Arguments) -> Result<Report, Failure> {
     let topic = arguments.text("topic")?;
     let partitions: i32 = arguments.number("partitions", 1)?;

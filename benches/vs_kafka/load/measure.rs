@@ -1,5 +1,5 @@
-//! What counts and what is said of it: the window of time, the broker's CPU and memory from `/proc`,
-//! and one line of JSON.
+//! What counts and what is said of it: the window of time, the broker's CPU and memory from
+//! `/proc`, and one line of JSON.
 
 use std::io;
 use std::time::{Duration, Instant};

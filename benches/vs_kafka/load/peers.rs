@@ -1,4 +1,5 @@
-//! Connections that send whole frames and hand over whole answers, and the poller that watches them.
+//! Connections that send whole frames and hand over whole answers, and the
+//! poller that watches them.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};

@@ -17,9 +17,9 @@ const ANSWER_BYTES: usize = 60;
 /// The file is written again from its beginning on then, as a segment's pages are.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Takes one connection after the other and does for each request what the kernel must: wait, receive,
-/// write `bytes` to a file (and `fdatasync` it if `sync` is 1), send. The client has one request in
-/// flight. Prints its port and runs until it is killed.
+/// Takes one connection after the other and does for each request what the kernel must: wait,
+/// receive, write `bytes` to a file (and `fdatasync` it if `sync` is 1), send. The client has one
+/// request in flight. Prints its port and runs until it is killed.
 pub fn sink(arguments: &Arguments) -> Result<Report, Failure> {
     let path = std::path::Path::new(arguments.text("directory")?).join("sink");
     let block = vec![7_u8; arguments.number("bytes", 170)?];

@@ -11,13 +11,15 @@
 //! -6 earliest pending upload  none (v11, KIP-1023)
 //! ```
 //!
-//! No such record: offset, timestamp and epoch -1, no error. A topic without partitions is left out.
+//! No such record: offset, timestamp and epoch -1, no error. A topic
+//! without partitions is left out.
 //!
 //! Refusals, per partition: TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST if it is named twice;
 //! UNSUPPORTED_VERSION for a special time younger than the version; UNKNOWN_TOPIC_OR_PARTITION;
-//! KAFKA_STORAGE_ERROR; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (v4, KIP-320); NOT_LEADER_OR_FOLLOWER; for the end and for
-//! what is not found, OFFSET_NOT_AVAILABLE (before v5 LEADER_NOT_AVAILABLE) until the high watermark of a new leader has
-//! come to where its epoch begins: an older one was told more (KIP-207).
+//! KAFKA_STORAGE_ERROR; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (v4, KIP-320);
+//! NOT_LEADER_OR_FOLLOWER; for the end and for what is not found, OFFSET_NOT_AVAILABLE (before v5
+//! LEADER_NOT_AVAILABLE) until the high watermark of a new leader has come to where its epoch
+//! begins: an older one was told more (KIP-207).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -151,8 +153,8 @@ pub fn read_large(
     Ok(request)
 }
 
-/// Reads the request. `reader` stands behind the header. Where there are `marks`, partitions that there
-/// are not get one instead of a place in the request.
+/// Reads the request. `reader` stands behind the header. Where there are `marks`, partitions that
+/// there are not get one instead of a place in the request.
 pub fn read(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,
@@ -221,7 +223,8 @@ pub fn read(
     Ok(request)
 }
 
-/// Reads a partition: its index, the leader epoch that the client knows, and the time that it asks for.
+/// Reads a partition: its index, the leader epoch that the client knows, and
+/// the time that it asks for.
 fn read_partition(reader: &mut Reader<'_>, header: &RequestHeader<'_>) -> Result<(i32, i32, i64)> {
     let index = reader.i32()?;
     let has_epoch = header.api_version >= 4;
@@ -254,16 +257,17 @@ impl ListOffsets {
             + self.partitions.len() * size_of::<Asked>()
     }
 
-    /// The log directory that has to be searched next; `None` if nothing is to be searched any more.
+    /// The log directory that has to be searched next; `None` if nothing is
+    /// to be searched any more.
     pub fn next_directory(&self) -> Option<&Arc<LogDirectory>> {
         let next = self.partitions.iter().find(|asked| asked.must_search())?;
         let place = next.place.as_ref().ok();
         place.map(|place| place.partition.directory())
     }
 
-    /// Looks up what is in memory, and searches the logs that lie where `may_search` allows it. May block
-    /// there: costs an index look-up and up to `index.interval.bytes` of reading for a time, and the
-    /// inflation of a batch.
+    /// Looks up what is in memory, and searches the logs that lie where `may_search` allows it. May
+    /// block there: costs an index look-up and up to `index.interval.bytes` of reading for a time,
+    /// and the inflation of a batch.
     pub fn search(&mut self, may_search: impl Fn(&Arc<LogDirectory>) -> bool) {
         for asked in &mut self.partitions {
             if let Ok(place) = &asked.place

@@ -1,8 +1,8 @@
 //! ApiVersions (key 18), versions 0 to 4.
 //!
 //! Behaviour: the table of keys and versions that this broker answers in full. From version 3 on
-//! the features follow as tagged fields (KIP-584): those supported, those finalised, and up to which
-//! offset of `__cluster_metadata` that is so.
+//! the features follow as tagged fields (KIP-584): those supported, those finalised, and up to
+//! which offset of `__cluster_metadata` that is so.
 //!
 //! A key that is forwarded has the versions that the active controller answers, too (KIP-590).
 //!

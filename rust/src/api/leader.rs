@@ -1,5 +1,5 @@
-//! The leader of a partition: found for a client that has an idea of its epoch, and told to one that came
-//! to the wrong node. Consumers may read from followers, too.
+//! The leader of a partition: found for a client that has an idea of its epoch, and told to one
+//! that came to the wrong node. Consumers may read from followers, too.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::replica::{HostedPartition, Partition, Role};
 use crate::uuid::Uuid;
 use crate::wire::Writer;
 
-/// This node's replica that leads a partition, for a client that knows this leader epoch, -1 for none.
-/// Errors, codes: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR; of a replica that does not lead
-/// FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH before NOT_LEADER_OR_FOLLOWER.
+/// This node's replica that leads a partition, for a client that knows this leader epoch, -1 for
+/// none. Errors, codes: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR; of a replica that does not
+/// lead FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH before NOT_LEADER_OR_FOLLOWER.
 pub fn leader(
     topic: &Topic,
     index: i32,
@@ -33,7 +33,8 @@ pub fn leader(
     }
 }
 
-/// This node's replica of a partition, from which a consumer may read whoever leads it (KIP-392). Errors as of `leader`.
+/// This node's replica of a partition, from which a consumer may read whoever leads it
+/// (KIP-392). Errors as of `leader`.
 pub fn readable(
     topic: &Topic,
     index: i32,
@@ -50,7 +51,8 @@ pub fn readable(
     }
 }
 
-/// Why a replica that could be read when the request came does not answer it any more; a deleted one has its log tell.
+/// Why a replica that could be read when the request came does not answer it any more; a
+/// deleted one has its log tell.
 pub fn leads_still(partition: &Partition, client_epoch: i32) -> i16 {
     let (leader_epoch, no_leader) = match partition.waiters.ended() {
         Some(StopReason::NotLeader { leader_epoch }) => {
@@ -79,8 +81,8 @@ fn leader_epoch_error(client_epoch: i32, leader_epoch: i32) -> i16 {
     }
 }
 
-/// The leader of a partition and its epoch by the metadata, for a client that came to the wrong node
-/// (KIP-951); -1 where there is none.
+/// The leader of a partition and its epoch by the metadata, for a client that came to the wrong
+/// node (KIP-951); -1 where there is none.
 pub fn current_leader(image: &Image, topic_id: &Uuid, index: i32) -> (i32, i32) {
     let partition = image
         .topic_by_id(topic_id)

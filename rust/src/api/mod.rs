@@ -1,6 +1,6 @@
 //! The keys that Rust answers without Python: one file each. They read a request, look at the image
-//! and the logs, and give an answer or say what it waits for. They know no socket. Who sends the answer
-//! puts its size in front (`finish`).
+//! and the logs, and give an answer or say what it waits for. They know no socket. Who sends the
+//! answer puts its size in front (`finish`).
 
 mod chunk;
 pub mod fetch_sessions;

@@ -33,15 +33,15 @@ pub struct BatchBounds {
 }
 
 impl BatchBounds {
-    /// Bytes that the typed fields of a batch may take. A record of two bytes can stand for a row of hundreds of
-    /// fields, and have more items in its lists than bytes of its own.
+    /// Bytes that the typed fields of a batch may take. A record of two bytes can stand for a row
+    /// of hundreds of fields, and have more items in its lists than bytes of its own.
     pub(super) fn decoded_bytes(&self) -> usize {
         let bytes = self.bytes.saturating_mul(ARROW_DECODED_RATIO);
         bytes.min(ARROW_BATCH_BYTES_MAX)
     }
 
-    /// The most bytes of memory that a batch of this shape takes, unless one record alone takes more. `topic_bytes`: of
-    /// the topic's name.
+    /// The most bytes of memory that a batch of this shape takes, unless one record alone takes
+    /// more. `topic_bytes`: of the topic's name.
     pub(super) fn memory_bytes(&self, shape: &Shape, topic_bytes: usize) -> usize {
         let rows = self.rows.saturating_mul(shape.row_bytes(topic_bytes));
         let growth = Growth::of_rows(shape);
@@ -134,7 +134,8 @@ impl ColumnBuilder {
         self.wanted == Wanted::default()
     }
 
-    /// Takes room for a record, of whose wanted parts there are so many bytes. False: it must wait for the next batch.
+    /// Takes room for a record, of whose wanted parts there are so many bytes. False: it must
+    /// wait for the next batch.
     #[inline]
     pub(super) fn has_room_for(&mut self, key: usize, value: usize, headers: usize) -> bool {
         let bytes = self.bytes.saturating_add(key + value + headers);
@@ -178,8 +179,9 @@ impl ColumnBuilder {
         }
     }
 
-    /// The rows gathered so far as one Arrow batch, `None` if all of them were bad and are left
-    /// out; the builder is empty afterwards. Errors: `InvalidRecord` for a bad one that must not be.
+    /// The rows gathered so far as one Arrow batch, `None` if all of them were bad and
+    /// are left out; the builder is empty afterwards. Errors: `InvalidRecord` for a
+    /// bad one that must not be.
     pub fn finish(&mut self) -> Result<Option<RecordBatch>, Error> {
         let arrow = |error: ArrowError| Error::InvalidRecord(error.to_string());
         let wanted = self.wanted;

@@ -1,5 +1,5 @@
-//! How much memory typed fields take for the bytes of a key or value: known before they are decoded, so that a batch
-//! ends before it is too large.
+//! How much memory typed fields take for the bytes of a key or value: known before they are
+//! decoded, so that a batch ends before it is too large.
 
 use super::decode::{Reader, build};
 use super::shape::{Shape, Typed};
@@ -20,7 +20,8 @@ impl Growth {
         };
         let types = || typed.fields.iter().map(|field| field.data_type());
         let item_bytes = types().map(build::item_bytes_max).max().unwrap_or(0);
-        // In JSON an item has a byte and a comma at least; of Avro no more are taken than a record has bytes.
+        // In JSON an item has a byte and a comma at least; of Avro no more are taken
+        // than a record has bytes.
         let item_size = match typed.reader {
             Reader::Json | Reader::Csv(_) => 2,
             Reader::Avro(_) => 1,

@@ -15,9 +15,9 @@
 //!
 //! Every field is nullable and the types are exact, because Spark compares them exactly
 //! (`to_arrow_schema(...).equals(...)`): names, values and nulls are those of the DataFrame that
-//! Spark's own Kafka connector makes (`KafkaRecordToRowConverter`), with `includeHeaders`. The two sizes are ours, and come only where they
-//! are asked for: a count, or a sum of lengths, then copies no value. Keys and values are binary
-//! unless `shape.rs` is told otherwise.
+//! Spark's own Kafka connector makes (`KafkaRecordToRowConverter`), with `includeHeaders`. The two
+//! sizes are ours, and come only where they are asked for: a count, or a sum of lengths, then
+//! copies no value. Keys and values are binary unless `shape.rs` is told otherwise.
 
 use std::sync::Arc;
 

@@ -160,7 +160,8 @@ impl Partition {
         else {
             return Ok(0);
         };
-        // Kafka's active index is a sparse file: its unused entries are zeros, which ascend no more.
+        // Kafka's active index is a sparse file: its unused entries are
+        // zeros, which ascend no more.
         let used = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
         let used = used.next_multiple_of(8).min(bytes.len());
         let index = OffsetIndex::new(base_offset, &bytes[..used]);

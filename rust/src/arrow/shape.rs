@@ -14,8 +14,8 @@ use super::formats::{Format, Formats, Mode, Side};
 use super::schema::Column;
 use crate::error::{Error, Result};
 
-/// The columns that a caller asks for. Without a schema the columns have the types of `schema.rs` and of the
-/// formats; without columns they are all of the schema, or those of Spark's connector.
+/// The columns that a caller asks for. Without a schema the columns have the types of `schema.rs`
+/// and of the formats; without columns they are all of the schema, or those of Spark's connector.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShapeRequest<'a> {
     pub columns: Option<&'a [String]>,
@@ -91,8 +91,9 @@ impl Shape {
 
     /// A schema without columns is one: rows that are only counted.
     ///
-    /// Errors: `InvalidArgument` for a column that there is not or that is named twice, for `columns`
-    /// that name none, for a column of another type than records have, and those of `Formats`.
+    /// Errors: `InvalidArgument` for a column that there is not or that is named
+    /// twice, for `columns` that name none, for a column of another type than records
+    /// have, and those of `Formats`.
     pub fn choose(request: &ShapeRequest<'_>) -> Result<Shape> {
         let formats = match request.formats {
             Some(options) => Formats::read(options)?,
@@ -177,8 +178,8 @@ impl Shape {
         self.outputs.contains(&Output::Column(column))
     }
 
-    /// Bytes that a row takes beside its key, its value, its headers and their typed fields, if the topic's name has so
-    /// many.
+    /// Bytes that a row takes beside its key, its value, its headers and their typed fields, if the
+    /// topic's name has so many.
     pub(super) fn row_bytes(&self, topic_bytes: usize) -> usize {
         let columns = self.outputs.iter().map(|output| match output {
             Output::Column(Column::Topic) => size_of::<i32>() + topic_bytes,
@@ -204,8 +205,9 @@ impl Shape {
         }
     }
 
-    /// Checks that a consumer's requested schema can be met: it may ask for other types, which it then
-    /// has to cast to itself, but not for other columns (the PyCapsule interface rules it out).
+    /// Checks that a consumer's requested schema can be met: it may ask for other types,
+    /// which it then has to cast to itself, but not for other columns (the PyCapsule
+    /// interface rules it out).
     ///
     /// Errors: `InvalidArgument`.
     pub fn check_requested(&self, requested: &Schema) -> Result<()> {

@@ -5,10 +5,10 @@
 //!             last entry of the time index before the time
 //! segment     ├────────────────▼──── headers ────▶ first batch as late ─▶ its records
 //! ```
-//! An entry says that no record up to its offset is later than its timestamp. It counts if the batch
-//! at that offset has that timestamp; without one that does, headers are read from the segment's
-//! start. What lies behind the entry is looked at in any case, so that an index that lags behind a
-//! live log, or was never written, costs time and no record.
+//! An entry says that no record up to its offset is later than its timestamp. It counts if the
+//! batch at that offset has that timestamp; without one that does, headers are read from the
+//! segment's start. What lies behind the entry is looked at in any case, so that an index that lags
+//! behind a live log, or was never written, costs time and no record.
 
 use super::batches::BatchWalk;
 use super::segments::{LogExtent, Partition, from_floor};

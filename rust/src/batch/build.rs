@@ -106,8 +106,8 @@ impl BatchOptions {
 #[derive(Debug)]
 pub struct BatchBuilder {
     options: BatchOptions,
-    /// The batch so far: room for the header, then records, not compressed; of a large batch with a codec
-    /// the last of them.
+    /// The batch so far: room for the header, then records, not compressed; of a large batch with
+    /// a codec the last of them.
     batch: Vec<u8>,
     /// The records before those, compressed.
     deflation: Option<Deflation>,
@@ -362,8 +362,8 @@ pub fn end_transaction_marker(
     batch
 }
 
-/// Makes a finished batch of magic 2 one of an idempotent producer: a client knows the sequence only
-/// when it sends. Errors: `InvalidArgument` for what is no such batch.
+/// Makes a finished batch of magic 2 one of an idempotent producer: a client knows the sequence
+/// only when it sends. Errors: `InvalidArgument` for what is no such batch.
 pub fn stamp_producer(
     batch: &mut [u8],
     producer_id: i64,

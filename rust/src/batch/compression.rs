@@ -165,8 +165,8 @@ impl Deflation {
         Ok(Deflation { codec, coder })
     }
 
-    /// Compresses as much of `input` as fills whole blocks, and returns how much that is: the rest is to
-    /// be given again, with more behind it.
+    /// Compresses as much of `input` as fills whole blocks, and returns how much that is: the rest
+    /// is to be given again, with more behind it.
     pub fn push(&mut self, input: &[u8]) -> Result<usize> {
         let block_bytes = match &self.coder {
             Coder::Snappy(_) => XERIAL_BLOCK_BYTES,

@@ -1,5 +1,6 @@
-//! Compressed records, inflated piece by piece: whoever looks at the records one after the other needs
-//! room for a piece, whatever a batch inflates to. The framing of each codec stands in `compression.rs`.
+//! Compressed records, inflated piece by piece: whoever looks at the records one after the
+//! other needs room for a piece, whatever a batch inflates to. The framing of each codec
+//! stands in `compression.rs`.
 //!
 //! ```text
 //! codec   a piece is                          needed besides
@@ -83,8 +84,8 @@ impl Inflater {
         drop(self.zstd.take_if(is_large));
     }
 
-    /// Begins with a stream of which nothing is inflated yet. Errors: `InvalidRecord` for a stream whose
-    /// head is broken.
+    /// Begins with a stream of which nothing is inflated yet. Errors: `InvalidRecord` for a
+    /// stream whose head is broken.
     pub fn begin<'a>(&mut self, codec: Codec, magic: i8, input: &'a [u8]) -> Result<Inflation<'a>> {
         let stream = match codec {
             Codec::None => Stream::Plain(input),
@@ -141,8 +142,9 @@ enum Stream<'a> {
 }
 
 impl Inflation<'_> {
-    /// Appends to `output` until it holds `wanted_bytes`, or a piece more, or the stream has ended. Returns
-    /// whether it has. `inflater` is the one that it was begun with, which has begun no other since. Errors: those of [`decompress`].
+    /// Appends to `output` until it holds `wanted_bytes`, or a piece more, or the stream has ended.
+    /// Returns whether it has. `inflater` is the one that it was begun with, which has begun no
+    /// other since. Errors: those of [`decompress`].
     pub fn fill(
         &mut self,
         inflater: &mut Inflater,
@@ -210,7 +212,8 @@ fn too_large(codec: &str, bytes_max: usize) -> Error {
     Error::InvalidRecord(format!("{codec} stream inflates beyond {bytes_max} bytes"))
 }
 
-/// Makes room for the next piece of output: at least 16 KiB, doubling, never far beyond what may come.
+/// Makes room for the next piece of output: at least 16 KiB, doubling, never
+/// far beyond what may come.
 fn reserve_piece(output: &mut Vec<u8>, room: usize) {
     if output.capacity() - output.len() < 4 * 1024 {
         let piece = output.len().max(16 * 1024);
@@ -288,8 +291,8 @@ impl<'a> Member<'a> {
         Ok(false)
     }
 
-    /// Checks the trailer (CRC-32, size). As java.util.zip.GZIPInputStream: further members are read,
-    /// anything else is ignored.
+    /// Checks the trailer (CRC-32, size). As java.util.zip.GZIPInputStream: further members are
+    /// read, anything else is ignored.
     fn end(&mut self, state: &mut Decompress) -> Result<bool> {
         let Some((trailer, rest)) = self.rest.split_first_chunk::<8>() else {
             return Err(broken("gzip", "it ends early"));
@@ -414,8 +417,9 @@ struct Lz4Frame {
     header_bytes: usize,
 }
 
-/// The next block of the subset of the frame format that Kafka's `Lz4BlockInputStream` takes: version 1,
-/// independent blocks, no dictionary; content size and content checksum may be there and are not looked at.
+/// The next block of the subset of the frame format that Kafka's `Lz4BlockInputStream` takes:
+/// version 1, independent blocks, no dictionary; content size and content checksum may be
+/// there and are not looked at.
 fn inflate_lz4_next(
     frame: &Lz4Frame,
     rest: &mut &[u8],

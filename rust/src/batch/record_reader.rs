@@ -1,7 +1,8 @@
-//! The reader of a batch's records, in each of Kafka's three formats, without a copy where there is no
-//! codec.
+//! The reader of a batch's records, in each of Kafka's three formats, without a copy
+//! where there is no codec.
 //!
-//! Nothing here looks at a CRC: `BatchHeader::crc_matches` does, once, where bytes come from outside.
+//! Nothing here looks at a CRC: `BatchHeader::crc_matches` does, once, where
+//! bytes come from outside.
 
 use super::compression::Codec;
 use super::header::{BatchHeader, RECORD_BATCH_OVERHEAD};

@@ -1,5 +1,5 @@
-//! The records of one batch, one after the other, of which a window is in memory and not all that the
-//! batch inflates to: one of 0.3 MB may hold a gigabyte.
+//! The records of one batch, one after the other, of which a window is in memory and not all that
+//! the batch inflates to: one of 0.3 MB may hold a gigabyte.
 //!
 //! ```text
 //! compressed ─► Inflation ─► window of INFLATE_WINDOW_BYTES ─► next_record: as a whole; where it is larger
@@ -46,8 +46,8 @@ pub(crate) enum RawRecords<'a> {
 }
 
 impl<'a> RawRecords<'a> {
-    /// Inflates `input` into `inflated`, or the first window of it. Errors: `InvalidRecord` for a stream
-    /// that does not inflate.
+    /// Inflates `input` into `inflated`, or the first window of it. Errors: `InvalidRecord` for a
+    /// stream that does not inflate.
     pub fn inflate(
         codec: Codec,
         input: &'a [u8],

@@ -6,9 +6,9 @@
 //!           open              partition ──► batch, its callbacks, when linger is over
 //! ```
 //!
-//! `append` takes a record only where a batch is open that has room for it, which needs nothing of
-//! the cluster. All else, once a batch, is its owner's: which partitions there are, and when a batch
-//! is closed.
+//! `append` takes a record only where a batch is open that has room for it, which needs
+//! nothing of the cluster. All else, once a batch, is its owner's: which partitions there are,
+//! and when a batch is closed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -5,9 +5,9 @@
 //! shown      from the fetch offset on                     unless aborted       the next fetch
 //! ```
 //!
-//! With `isolation.level=read_committed` the response names, for each aborted transaction in it, the
-//! producer and its first offset; the transaction ends with the producer's abort marker. Control
-//! batches are never shown (`CompletedFetch`).
+//! With `isolation.level=read_committed` the response names, for each aborted transaction in it,
+//! the producer and its first offset; the transaction ends with the producer's abort marker.
+//! Control batches are never shown (`CompletedFetch`).
 
 use std::collections::{HashSet, VecDeque};
 

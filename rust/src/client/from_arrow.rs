@@ -43,7 +43,8 @@ pub struct EncodeOptions {
     pub codec: Codec,
     /// As `compression.*.level`; `None` is the codec's default.
     pub level: Option<i32>,
-    /// `batch.size`: a batch is full at so many bytes before compression; a larger record goes alone.
+    /// `batch.size`: a batch is full at so many bytes before compression; a
+    /// larger record goes alone.
     pub batch_bytes: usize,
     /// `max.request.size`: a larger record is an error.
     pub record_bytes_max: usize,

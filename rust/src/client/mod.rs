@@ -1,5 +1,5 @@
-//! The client's part of the engine: records into batches that a Produce request takes, and records out
-//! of the batches that a Fetch brought. Nothing here reads a clock, a file or a socket.
+//! The client's part of the engine: records into batches that a Produce request takes, and records
+//! out of the batches that a Fetch brought. Nothing here reads a clock, a file or a socket.
 
 pub mod accumulator;
 mod arrow_rows;

@@ -1,6 +1,6 @@
-//! A message between the wire and its owner in Rust: values in the order of the schema's fields, the
-//! same for every version. A field that a version lacks holds its default after decoding and is left
-//! out when encoding.
+//! A message between the wire and its owner in Rust: values in the order of the schema's fields,
+//! the same for every version. A field that a version lacks holds its default after decoding and
+//! is left out when encoding.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,6 @@
-//! The walk over the table, once in each direction, whatever messages are made of in memory: `Value`s,
-//! or objects of Python's (`py/codec.rs`), which so need no tree of values between them and the wire.
+//! The walk over the table, once in each direction, whatever messages are made of in
+//! memory: `Value`s, or objects of Python's (`py/codec.rs`), which so need no tree of
+//! values between them and the wire.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -49,7 +50,8 @@ pub trait Maker: Copy {
     fn close(self, open: Self::Open) -> Self::Made;
 }
 
-/// A value that is written, of a field or a struct. An error: it is not of the kind that is asked for.
+/// A value that is written, of a field or a struct. An error: it is not of
+/// the kind that is asked for.
 pub trait Source<'t>: Sized {
     type Error: From<Error>;
 

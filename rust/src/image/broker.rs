@@ -1,7 +1,7 @@
 //! A broker as clients see it.
 
-/// A live broker, with its endpoint for each listener of this node, in their order; `None` where it has no
-/// listener of that name.
+/// A live broker, with its endpoint for each listener of this node, in their order; `None` where it
+/// has no listener of that name.
 #[derive(Clone, Debug)]
 pub struct Broker {
     pub node_id: i32,

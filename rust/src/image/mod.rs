@@ -1,6 +1,6 @@
-//! The cluster at this moment: an immutable image of its brokers, topics and partitions, made from the
-//! metadata and replaced as a whole when that changes. Hot keys read it without a lock that anyone holds
-//! long.
+//! The cluster at this moment: an immutable image of its brokers, topics and partitions, made
+//! from the metadata and replaced as a whole when that changes. Hot keys read it without a
+//! lock that anyone holds long.
 //!
 //! ```text
 //! Image ─ brokers       who is alive, and where each listener is reached
@@ -10,8 +10,9 @@
 //!                └ hosted       the part that this node has in each of them (`replica/`)
 //! ```
 //!
-//! No log is in the facts: a partition that is led elsewhere looks as one that is led here does. Whoever
-//! wants the log asks the topic for the leader (`Topic::leader`), and gets it or the reason why not.
+//! No log is in the facts: a partition that is led elsewhere looks as one that is led here
+//! does. Whoever wants the log asks the topic for the leader (`Topic::leader`), and gets
+//! it or the reason why not.
 
 mod broker;
 mod features;
@@ -40,8 +41,8 @@ pub struct Image {
     brokers: Vec<Broker>,
     pub features: Features,
     pub permits: Permits,
-    /// By the bytes of their names. Looked up for each topic of each request: by a hash that is keyed
-    /// as well, and much shorter than the standard library's.
+    /// By the bytes of their names. Looked up for each topic of each request: by a hash that is
+    /// keyed as well, and much shorter than the standard library's.
     topics: HashMap<Arc<[u8]>, Arc<Topic>, RandomState>,
     by_id: HashMap<Uuid, Arc<Topic>, RandomState>,
 }

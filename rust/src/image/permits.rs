@@ -1,5 +1,5 @@
-//! The rights and the quotas of clients. A part of the image, so that a request is judged by those that held
-//! when it began, and that a change of ACLs is one exchange of a pointer.
+//! The rights and the quotas of clients. A part of the image, so that a request is judged by those
+//! that held when it began, and that a change of ACLs is one exchange of a pointer.
 
 use std::sync::Arc;
 

@@ -23,8 +23,8 @@ pub struct PartitionRegistration {
 }
 
 impl PartitionRegistration {
-    /// The log directory of a node's replica; `None` where it has no replica. A replica whose directory
-    /// nobody has assigned has the id of no directory.
+    /// The log directory of a node's replica; `None` where it has no replica. A replica whose
+    /// directory nobody has assigned has the id of no directory.
     pub fn directory_of(&self, node_id: i32) -> Option<Uuid> {
         let at = self.replicas.iter().position(|each| *each == node_id)?;
         Some(self.directories.get(at).copied().unwrap_or(Uuid::ZERO))
@@ -119,8 +119,8 @@ impl Topic {
         self.hosted_partition(index)?.replica()
     }
 
-    /// This node's replica that leads a partition, or why there is none, in the order in which Kafka looks
-    /// (`ReplicaManager.getPartitionOrError`, `Partition.getLocalLog`).
+    /// This node's replica that leads a partition, or why there is none, in the order in which
+    /// Kafka looks (`ReplicaManager.getPartitionOrError`, `Partition.getLocalLog`).
     pub fn leader(&self, index: i32) -> Result<&Arc<Partition>, NoLeader> {
         match self.hosted_partition(index) {
             None => Err(NoLeader::Unknown),

@@ -6,8 +6,8 @@
 //! the batch at first_offset        its first in the transaction
 //! the batch at last_stable_offset  begins another's
 //! ```
-//! An index that is found wrong is made anew from the records. Kafka checks that no marker lies before
-//! its segment (`TransactionIndex.sanityCheck`).
+//! An index that is found wrong is made anew from the records. Kafka checks that no marker lies
+//! before its segment (`TransactionIndex.sanityCheck`).
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -33,7 +33,8 @@ pub struct AppendRequest<'a> {
     pub leader_epoch: i32,
     /// Version of the transactions (KIP-890); needed for markers of a coordinator only.
     pub transaction_version: Option<i16>,
-    /// The verification guard of its transaction, for a client's records; `None` requires none (`verification.rs`).
+    /// The verification guard of its transaction, for a client's records; `None` requires
+    /// none (`verification.rs`).
     pub guard: Option<u64>,
 }
 
@@ -52,12 +53,12 @@ pub struct AppendInfo {
 impl Log {
     /// Appends the requests in order, several batches by one write; one answer for each.
     ///
-    /// After it returns, the records of each `Ok` are in the page cache, have their offsets, and are
-    /// seen by readers bounded by the log end; they are durable once `offsets().flushed_offset` has
-    /// passed them. A request that is refused changes nothing. If a write fails or is short, every
-    /// request of that write fails with it, and file, log end and producer state are what they were
-    /// before; if the file cannot be brought back, the log directory goes offline. Behind a request of
-    /// a leader's records that failed, the others of the same leader fail with it.
+    /// After it returns, the records of each `Ok` are in the page cache, have their offsets, and
+    /// are seen by readers bounded by the log end; they are durable once `offsets().flushed_offset`
+    /// has passed them. A request that is refused changes nothing. If a write fails or is short,
+    /// every request of that write fails with it, and file, log end and producer state are what
+    /// they were before; if the file cannot be brought back, the log directory goes offline. Behind
+    /// a request of a leader's records that failed, the others of the same leader fail with it.
     ///
     /// May run beside any other call. Holds the append lock while it writes.
     pub fn append(
@@ -68,9 +69,9 @@ impl Log {
         self.append_checked(requests, now_ms, |_| Ok(()))
     }
 
-    /// Appends as `append` does, in the leader epoch that `leading_epoch` gives under the append lock: a
-    /// change of role or epoch comes between two appends, and no record has an older epoch than one before
-    /// it. Its error is each request's.
+    /// Appends as `append` does, in the leader epoch that `leading_epoch` gives under the append
+    /// lock: a change of role or epoch comes between two appends, and no record has an older epoch
+    /// than one before it. Its error is each request's.
     pub fn append_as_leader(
         &self,
         requests: &mut [AppendRequest<'_>],
@@ -87,8 +88,8 @@ impl Log {
     }
 
     /// Appends what a leader has sent, as `append` does, as long as the role of this number is the
-    /// replica's (`begin_role`) and the log still ends at `fetch_offset`: both are looked at under the
-    /// append lock. Behind a request that fails the others fail with it.
+    /// replica's (`begin_role`) and the log still ends at `fetch_offset`: both are looked at under
+    /// the append lock. Behind a request that fails the others fail with it.
     ///
     /// Errors, of each: `NotLeader` for another role, `UnexpectedAppendOffset` for another end.
     pub fn append_as_follower(
@@ -146,15 +147,16 @@ impl Log {
         let ends = *self.ends.read();
         let unflushed = ends.log_end.offset - ends.flushed.offset;
         if unflushed > 0 && unflushed >= config.flush_messages {
-            // Its failure is the directory's: the records were appended, and `flush` has poisoned it.
+            // Its failure is the directory's: the records were appended, and
+            // `flush` has poisoned it.
             let _ = self.flush();
         }
         answers
     }
 
     /// A roll has the old segment on disk before the new one has a name (`roll`). Where these
-    /// requests are about to cause one, the wait is made here, before the append lock is taken; under
-    /// it, what others have appended meanwhile is left to wait for, most often nothing.
+    /// requests are about to cause one, the wait is made here, before the append lock is taken;
+    /// under it, what others have appended meanwhile is left to wait for, most often nothing.
     fn flush_before_roll(&self, judged: &[Result<Validated>], config: &LogConfig, now_ms: i64) {
         let accepted = judged.iter().flatten();
         let max_timestamp = accepted.clone().map(Validated::max_timestamp).max();
@@ -368,7 +370,8 @@ impl<'a, 'r> Appending<'a, 'r> {
         Ok(room.size_bytes)
     }
 
-    /// First and last offset of the request: those that it brings, as a follower's does, or will get.
+    /// First and last offset of the request: those that it brings, as a
+    /// follower's does, or will get.
     fn offsets_of(&self, request: usize, good: &Validated) -> (i64, i64) {
         let next_offset = self.run.next_offset;
         match (good.batches.first(), good.batches.last()) {
@@ -380,8 +383,8 @@ impl<'a, 'r> Appending<'a, 'r> {
         }
     }
 
-    /// Gives the batches their offsets and leader epoch, or checks those that a leader gave. Returns
-    /// the offset behind them. Errors: `UnexpectedAppendOffset`; `Io` for a new epoch.
+    /// Gives the batches their offsets and leader epoch, or checks those that a leader gave.
+    /// Returns the offset behind them. Errors: `UnexpectedAppendOffset`; `Io` for a new epoch.
     fn assign_offsets(&self, request: usize, good: &mut Validated) -> Result<i64> {
         let mut next_offset = self.run.next_offset;
         for batch in good.batches.iter_mut() {

@@ -27,7 +27,8 @@ pub enum ThrottledReplicas {
 }
 
 impl ThrottledReplicas {
-    /// Reads `*`, or PARTITION:BROKER elements. One that is neither, which no controller lets in, throttles nobody.
+    /// Reads `*`, or PARTITION:BROKER elements. One that is neither, which no controller
+    /// lets in, throttles nobody.
     fn read(value: &str) -> ThrottledReplicas {
         let words = || value.split(',').map(str::trim);
         if words().any(|word| word == "*") {
@@ -167,8 +168,9 @@ impl LogConfig {
     }
 
     /// How much earlier a segment may be closed, at random: less than its whole time, whatever
-    /// `segment.jitter.ms` says, or each record would get a segment. Kafka's bound is `segment.ms`
-    /// (`LogConfig.randomSegmentJitter`), which is no help where `max.compaction.lag.ms` is shorter.
+    /// `segment.jitter.ms` says, or each record would get a segment. Kafka's bound is
+    /// `segment.ms` (`LogConfig.randomSegmentJitter`), which is no help where
+    /// `max.compaction.lag.ms` is shorter.
     pub fn segment_jitter_ms_max(&self) -> i64 {
         self.segment_jitter_ms.min(self.segment_ms_max())
     }

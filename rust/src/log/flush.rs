@@ -1,10 +1,11 @@
 //! Making a log durable.
 //!
 //! `flush` is one group commit: everything appended before it began is on disk when it returns, one
-//! `fdatasync` per segment with new bytes (most often one) and one `fsync` of the directory if names
-//! were made in it. `advance_recovery_point` does what may be late: indexes and producer snapshots
-//! of closed segments, after which recovery need not look at them. Many logs at once are flushed by
-//! one sync of their file system (`begin_shared_flush`, `finish_shared_flush`; see `directory/flusher.rs`).
+//! `fdatasync` per segment with new bytes (most often one) and one `fsync` of the directory if
+//! names were made in it. `advance_recovery_point` does what may be late: indexes and producer
+//! snapshots of closed segments, after which recovery need not look at them. Many logs at once are
+//! flushed by one sync of their file system (`begin_shared_flush`, `finish_shared_flush`; see
+//! `directory/flusher.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,8 +37,8 @@ impl Log {
     /// `flushed_offset` says so. Flushes of one log exclude each other; appends go on beside it.
     ///
     /// Errors: any failure takes the log directory offline (`Health`); what is on disk between the
-    /// flushed offset and the log end is then unknown, and nothing tries again. But where there is no
-    /// descriptor for a file nothing has been done, and the caller may try again.
+    /// flushed offset and the log end is then unknown, and nothing tries again. But where there is
+    /// no descriptor for a file nothing has been done, and the caller may try again.
     pub fn flush(&self) -> Result<()> {
         let flushing = self.flushing.lock();
         let result = self.flush_locked();
@@ -46,8 +47,8 @@ impl Log {
         result
     }
 
-    /// Notes what there is to be flushed, before the file system is synced as a whole. `None`: nothing.
-    /// Errors: `LogDirOffline`.
+    /// Notes what there is to be flushed, before the file system is synced as a whole. `None`:
+    /// nothing. Errors: `LogDirOffline`.
     pub fn begin_shared_flush(&self) -> Result<Option<SharedFlush>> {
         self.health.check()?;
         let ends = *self.ends.read();
@@ -62,8 +63,8 @@ impl Log {
         }))
     }
 
-    /// After a sync of the file system that began behind `begin_shared_flush` has succeeded: publishes
-    /// the flushed offset. A log that has been cut meanwhile is flushed by itself.
+    /// After a sync of the file system that began behind `begin_shared_flush` has succeeded:
+    /// publishes the flushed offset. A log that has been cut meanwhile is flushed by itself.
     pub fn finish_shared_flush(&self, shared: SharedFlush) -> Result<()> {
         self.names.note_synced(shared.names);
         let ends = self.ends.write();
@@ -134,8 +135,9 @@ impl Log {
         Ok(())
     }
 
-    /// Ended transactions below the high watermark no longer hold back `read_committed`. Does not wait for the
-    /// append lock, under which somebody may wait for a disk: whoever has it comes here once it is free.
+    /// Ended transactions below the high watermark no longer hold back `read_committed`. Does
+    /// not wait for the append lock, under which somebody may wait for a disk: whoever has it
+    /// comes here once it is free.
     pub(super) fn settle_transactions(&self) {
         while self.is_unsettled.load(Ordering::SeqCst) {
             let Some(mut appender) = self.appender.try_lock() else {
@@ -157,14 +159,15 @@ impl Log {
         }
     }
 
-    /// As `set_replicated_offset`, without a wait for anything. True: the high watermark has moved, and
-    /// `after_high_watermark` must follow.
+    /// As `set_replicated_offset`, without a wait for anything. True: the high watermark has moved,
+    /// and `after_high_watermark` must follow.
     pub fn note_replicated_offset(&self, offset: i64) -> bool {
         self.replicate(offset, self.ends.write())
     }
 
-    /// As `set_replicated_offset`, as long as the role of this number is the replica's (`begin_role`): who plays
-    /// another one sets the offset after it has begun, and what was told before must not come behind that.
+    /// As `set_replicated_offset`, as long as the role of this number is the replica's
+    /// (`begin_role`): who plays another one sets the offset after it has begun, and what was told
+    /// before must not come behind that.
     pub fn set_replicated_offset_in(&self, role: u64, offset: i64) {
         let ends = self.ends.write();
         if self.check_role(role).is_ok() && self.replicate(offset, ends) {
@@ -180,7 +183,8 @@ impl Log {
         moved
     }
 
-    /// The high watermark has moved: ended transactions below it are settled, and who waits is told.
+    /// The high watermark has moved: ended transactions below it are
+    /// settled, and who waits is told.
     pub fn after_high_watermark(&self) {
         let has_transactions = self.ends.read().first_unstable_offset.is_some();
         self.is_unsettled
@@ -234,8 +238,8 @@ impl Log {
         Ok(())
     }
 
-    /// The producer snapshot at `offset`, if there is one: no batch of this log may have a producer id,
-    /// or the state was saved at this offset before.
+    /// The producer snapshot at `offset`, if there is one: no batch of this log may have a producer
+    /// id, or the state was saved at this offset before.
     fn sync_snapshot(&self, offset: i64) -> Result<()> {
         let snapshot = Log::snapshot_path(&self.directory(), offset);
         match self.storage().open(&snapshot, OpenMode::ReadWrite) {
@@ -245,8 +249,8 @@ impl Log {
         }
     }
 
-    /// Puts everything on disk as a clean stop leaves it: records, the active segment's indexes with
-    /// their last entry, epochs, and a snapshot of the producers at the log end, to which the
+    /// Puts everything on disk as a clean stop leaves it: records, the active segment's indexes
+    /// with their last entry, epochs, and a snapshot of the producers at the log end, to which the
     /// recovery point moves. The log stays readable; appends are refused from here on.
     pub fn close(&self) -> Result<()> {
         let flushing = self.flushing.lock();
@@ -289,8 +293,8 @@ impl Log {
         Ok(())
     }
 
-    /// The part of `close` before a sync of the whole file system: refuses appends, and writes what is
-    /// not there yet. `None`: the log is deleted. Errors: as those of `close`.
+    /// The part of `close` before a sync of the whole file system: refuses appends, and writes what
+    /// is not there yet. `None`: the log is deleted. Errors: as those of `close`.
     pub fn begin_shared_close(&self) -> Result<Option<SharedFlush>> {
         let flushing = self.flushing.lock();
         let mut appender = self.lock_appender();
@@ -314,8 +318,8 @@ impl Log {
         }))
     }
 
-    /// The part behind a sync that has succeeded: the log is flushed, and its recovery point at its end.
-    /// Errors: `LogDirOffline`, also of a log that was cut meanwhile.
+    /// The part behind a sync that has succeeded: the log is flushed, and its recovery point at its
+    /// end. Errors: `LogDirOffline`, also of a log that was cut meanwhile.
     pub fn finish_shared_close(&self, shared: SharedFlush) -> Result<()> {
         self.health.check()?;
         self.names.note_synced(shared.names);

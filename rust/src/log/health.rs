@@ -1,8 +1,9 @@
-//! The health of a log directory says whether it may still be written to. A failed fsync, or a file
-//! that could not be brought back to what it was, ends that for good: what is on disk is then
-//! unknown, and a second fsync would lie about it. So does a write that fails for anything but a lack of
-//! space or descriptors, as in Kafka (`LogDirFailureChannel`): a disk that is broken or read-only by now is of no use to
-//! the partitions in it, which others can lead. The process has to start anew and recover.
+//! The health of a log directory says whether it may still be written to. A failed fsync, or a
+//! file that could not be brought back to what it was, ends that for good: what is on disk is then
+//! unknown, and a second fsync would lie about it. So does a write that fails for anything but a
+//! lack of space or descriptors, as in Kafka (`LogDirFailureChannel`): a disk that is broken or
+//! read-only by now is of no use to the partitions in it, which others can lead. The process has
+//! to start anew and recover.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -30,16 +31,16 @@ impl Health {
         let _ = self.failure.set(error.to_string());
     }
 
-    /// As `fail`, but not where a file could not be opened for lack of descriptors: nothing has been done
-    /// to it then, and there may be some again.
+    /// As `fail`, but not where a file could not be opened for lack of descriptors: nothing has
+    /// been done to it then, and there may be some again.
     pub fn fail_for_good(&self, error: &Error) {
         if !error.lacks_descriptors() {
             self.fail(error);
         }
     }
 
-    /// As `fail`, of a call that failed before anything was synced, and whose traces are gone: not where there was a lack of
-    /// space or descriptors, for there may be some again.
+    /// As `fail`, of a call that failed before anything was synced, and whose traces are gone: not
+    /// where there was a lack of space or descriptors, for there may be some again.
     pub fn fail_unless_short(&self, error: &Error) {
         let is_short = error.lacks_space() || error.lacks_descriptors();
         if matches!(error, Error::Io { .. }) && !is_short {

@@ -1,5 +1,5 @@
-//! The leader epochs of a log: which leader has written which records, where a log that has other ones
-//! ceases to be this one, and the epoch in which this replica leads.
+//! The leader epochs of a log: which leader has written which records, where a log that has other
+//! ones ceases to be this one, and the epoch in which this replica leads.
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,8 @@ use super::log::Log;
 use super::state::epochs::{EpochEndOffset, LeaderEpochs};
 
 impl Log {
-    /// The epochs of the records, and behind them the one in which this replica leads: until it has a
-    /// record it begins at the log end.
+    /// The epochs of the records, and behind them the one in which this replica leads: until it has
+    /// a record it begins at the log end.
     pub fn leader_epochs(&self) -> LeaderEpochs {
         // Before the epochs: a record is published later than its epoch.
         let log_end_offset = self.ends.read().log_end.offset;
@@ -21,15 +21,17 @@ impl Log {
         epochs
     }
 
-    /// The largest epoch at or below `epoch`, and the offset behind its last record: where the log of who
-    /// has records up to `epoch` ceases to be this one (KIP-101, KIP-595). `None`: that cannot be said.
+    /// The largest epoch at or below `epoch`, and the offset behind its last record: where
+    /// the log of who has records up to `epoch` ceases to be this one (KIP-101, KIP-595).
+    /// `None`: that cannot be said.
     pub fn end_of_epoch(&self, epoch: i32) -> Option<EpochEndOffset> {
         let log_end_offset = self.offsets().log_end_offset;
         let epochs = self.leader_epochs();
         epochs.end_offset_for(epoch, log_end_offset)
     }
 
-    /// Where the records of the epoch begin in which this replica leads: the log end, until it has one.
+    /// Where the records of the epoch begin in which this replica leads: the
+    /// log end, until it has one.
     pub fn leading_epoch_start(&self) -> i64 {
         // Before the epochs, as in `leader_epochs`.
         let log_end_offset = self.ends.read().log_end.offset;
@@ -83,8 +85,8 @@ impl Log {
         written
     }
 
-    /// Forgets epochs that lie below the log start. On a full disk the file goes on to name them, which each
-    /// start puts right: what frees space must not fail for want of it.
+    /// Forgets epochs that lie below the log start. On a full disk the file goes on to name them,
+    /// which each start puts right: what frees space must not fail for want of it.
     pub(super) fn forget_epochs_below(&self, log_start_offset: i64) -> Result<()> {
         match self.truncate_epochs(|epochs| epochs.truncate_from_start(log_start_offset)) {
             Err(error) if error.lacks_space() => Ok(()),
@@ -99,8 +101,9 @@ impl Log {
         self.assign_epoch(epoch, log_end_offset)
     }
 
-    /// The epoch of the first leader of a log that was just made, on disk as Kafka has it there. The
-    /// file is not synced: one that a power cut tears is made anew from the records (`recover/`).
+    /// The epoch of the first leader of a log that was just made, on disk as Kafka has
+    /// it there. The file is not synced: one that a power cut tears is made anew from
+    /// the records (`recover/`).
     pub fn begin_first_epoch(&self, epoch: i32) -> Result<()> {
         let log_end_offset = self.ends.read().log_end.offset;
         let mut epochs = self.epochs.write();

@@ -10,8 +10,8 @@
 //! `append.rs` writes at the end, `read.rs` reads, `flush.rs` makes durable, `maintain/` cuts and
 //! deletes, `recover/` makes a log out of a directory.
 //!
-//! Locks, always taken in this order: `flushing` → `appender` → `segments` → `ends`. Readers take the
-//! last two only, for an instant. Nothing here reads a clock: `now_ms` comes in.
+//! Locks, always taken in this order: `flushing` → `appender` → `segments` → `ends`. Readers take
+//! the last two only, for an instant. Nothing here reads a clock: `now_ms` comes in.
 
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
@@ -40,10 +40,10 @@ use super::storage::Storage;
 
 /// Told after everything that may have moved an end, without locks, on the thread that did it.
 pub trait LogObserver: Send + Sync {
-    /// Log end, high watermark or last stable offset may be new. Also called when none is, and when the
-    /// log directory has failed: after each append, each flush that was asked for, and each change of
-    /// the start or of the high watermark, whatever came of it. Who waits for an end relies on that: of a
-    /// failure nothing else wakes it.
+    /// Log end, high watermark or last stable offset may be new. Also called when none is, and when
+    /// the log directory has failed: after each append, each flush that was asked for, and each
+    /// change of the start or of the high watermark, whatever came of it. Who waits for an end
+    /// relies on that: of a failure nothing else wakes it.
     fn advanced(&self, log: &Log, offsets: LogOffsets);
 }
 
@@ -205,20 +205,21 @@ impl Log {
         (sizes.sum(), segments.len())
     }
 
-    /// How often the log has been cut at its end: what was found out about its records before a cut is
-    /// not true of those after it.
+    /// How often the log has been cut at its end: what was found out about its records before a cut
+    /// is not true of those after it.
     pub fn truncations(&self) -> u64 {
         self.truncations.load(Ordering::Acquire)
     }
 
-    /// How often other files have taken the place of all that it had: positions in segments that were found
-    /// before mean nothing after.
+    /// How often other files have taken the place of all that it had: positions in segments that
+    /// were found before mean nothing after.
     pub fn replacements(&self) -> u64 {
         self.replacements.load(Ordering::Acquire)
     }
 
-    /// Says whether its records are being copied into another log directory. The cleaner passes over such a log, and a round that
-    /// is under way replaces no segment from then on, as with Kafka (`LogManager.abortAndPauseCleaning`).
+    /// Says whether its records are being copied into another log directory. The cleaner passes
+    /// over such a log, and a round that is under way replaces no segment from then on, as with
+    /// Kafka (`LogManager.abortAndPauseCleaning`).
     pub fn is_moving(&self) -> bool {
         self.is_moving.load(Ordering::Acquire)
     }
@@ -232,8 +233,9 @@ impl Log {
         drop(self.flushing.lock());
     }
 
-    /// The replica plays another role from here on, or the same in another leader epoch. Returns the
-    /// number of the role: what a follower brings is taken while that is the last one (`check_role`).
+    /// The replica plays another role from here on, or the same in another leader epoch.
+    /// Returns the number of the role: what a follower brings is taken while that is the
+    /// last one (`check_role`).
     pub fn begin_role(&self) -> u64 {
         self.role_count.fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -258,8 +260,8 @@ impl Log {
         }
     }
 
-    /// Nothing is being appended. An append that began in a role before this one may still be under way
-    /// otherwise, and end as it began.
+    /// Nothing is being appended. An append that began in a role before this one may still be under
+    /// way otherwise, and end as it began.
     pub fn is_settled(&self) -> bool {
         self.appender.try_lock().is_some()
     }
@@ -274,8 +276,8 @@ impl Log {
         self.lock_appender().producers.clone()
     }
 
-    /// The guard with which a transactional batch is to be appended once its coordinator has agreed;
-    /// `None`: it need not be asked. Never waits for the disk.
+    /// The guard with which a transactional batch is to be appended once its coordinator has
+    /// agreed; `None`: it need not be asked. Never waits for the disk.
     pub fn begin_verification(&self, question: Question, now_ms: u64) -> Option<u64> {
         self.verifications.begin(question, now_ms)
     }
@@ -378,12 +380,13 @@ impl Log {
     /// Starts a new segment at `base_offset`. The old one is closed; its part of the recovery point
     /// comes with the next `advance_recovery_point`.
     ///
-    /// With `acks_fsync`, the old one's records are on disk before its successor has a name: a power
-    /// cut that took the end of one and left the other would leave a log with a hole, and a
+    /// With `acks_fsync`, the old one's records are on disk before its successor has a name: a
+    /// power cut that took the end of one and left the other would leave a log with a hole, and a
     /// producer snapshot that calls the lost batches duplicates when they are sent again.
     ///
-    /// Errors: those for which `Health::fail_unless_short` takes the log directory offline. Where the directory of the log
-    /// is gone, what is appended to the files that are open here would be nowhere.
+    /// Errors: those for which `Health::fail_unless_short` takes the log directory
+    /// offline. Where the directory of the log is gone, what is appended to the files that
+    /// are open here would be nowhere.
     pub(super) fn roll(
         &self,
         appender: &mut Appender,

@@ -32,7 +32,8 @@ pub const PARTITION_METADATA: &str = "partition.metadata";
 
 pub const LOCK: &str = ".lock";
 pub const CLEAN_SHUTDOWN: &str = ".kafka_cleanshutdown";
-/// Written by a broker of a cluster (`python/kafkalite/replication/broker_epoch.py`); Kafka leaves it alone.
+/// Written by a broker of a cluster
+/// (`python/kafkalite/replication/broker_epoch.py`); Kafka leaves it alone.
 pub const BROKER_EPOCH: &str = "kafkalite-broker-epoch";
 pub const RECOVERY_POINT_CHECKPOINT: &str = "recovery-point-offset-checkpoint";
 pub const HIGH_WATERMARK_CHECKPOINT: &str = "replication-offset-checkpoint";
@@ -110,7 +111,8 @@ pub fn parse_partition_directory(name: &str) -> Option<(&str, i32)> {
     Some((topic, digits.parse().ok()?))
 }
 
-/// `<topic>-<partition>.<unique>-future`. Kafka does not shorten the topic of this one: the name would be another's.
+/// `<topic>-<partition>.<unique>-future`. Kafka does not shorten the topic of this one: the
+/// name would be another's.
 pub fn future_directory(topic: &str, partition: i32, unique: &str) -> String {
     format!("{topic}-{partition}.{unique}{FUTURE_DIRECTORY}")
 }

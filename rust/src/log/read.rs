@@ -1,8 +1,8 @@
 //! Reading a log by offset and by timestamp. No append lock is taken.
 //!
 //! A read answers with a range of a file, whole batches as they lie on disk, from the batch that
-//! holds the offset up to what the isolation allows; the first batch is included whole even if it is
-//! larger than asked for, the last one may be cut, as in Kafka.
+//! holds the offset up to what the isolation allows; the first batch is included whole even if it
+//! is larger than asked for, the last one may be cut, as in Kafka.
 
 use std::sync::Arc;
 
@@ -103,7 +103,8 @@ pub struct FoundTimestamp {
 }
 
 impl Log {
-    /// Where the batch begins that holds `offset`; where none does, `offset` itself. Errors: as `read`.
+    /// Where the batch begins that holds `offset`; where none does, `offset`
+    /// itself. Errors: as `read`.
     pub fn start_of_batch(&self, offset: i64) -> Result<i64> {
         let offsets = self.offsets();
         if !(offsets.log_start_offset..offsets.log_end_offset).contains(&offset) {
@@ -173,8 +174,9 @@ impl Log {
                     });
                 }
                 Ok(None) => segment = self.segment_after(candidate.base_offset()),
-                // Between our look at the map and our open, retention or the cleaner may have removed
-                // the file; the map then no longer has this segment, and the read starts over.
+                // Between our look at the map and our open, retention or the cleaner
+                // may have removed the file; the map then no longer has this segment,
+                // and the read starts over.
                 Err(error) if self.has_gone(&candidate) => {
                     drop(error);
                     return self.read(offset, max_bytes, min_one_batch, isolation);

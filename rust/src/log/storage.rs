@@ -2,8 +2,8 @@
 //! n-th use, and a power cut can be simulated in memory. `DiskStorage` is the real one; the one of
 //! the tests is `tests/rust/memory_storage`.
 //!
-//! Memory maps and raw system calls of storage are here; `net/poller.rs` has those of sockets. No other
-//! file of the engine may use `unsafe` (`py/` aside).
+//! Memory maps and raw system calls of storage are here; `net/poller.rs` has those of sockets. No
+//! other file of the engine may use `unsafe` (`py/` aside).
 #![expect(
     unsafe_code,
     reason = "memory maps, record locks and fallocate are system calls"
@@ -93,8 +93,8 @@ pub trait StorageFile: Send + Sync {
 
 /// A file system, as whoever has many files to sync sees it.
 pub trait StorageFileSystem: Send + Sync {
-    /// Everything written before, contents and names, is durable after `Ok` (`syncfs`). An error may
-    /// be that of any file: nothing then is known of any.
+    /// Everything written before, contents and names, is durable after `Ok` (`syncfs`). An error
+    /// may be that of any file: nothing then is known of any.
     fn sync(&self) -> io::Result<()>;
 }
 

@@ -149,8 +149,8 @@ impl BrokerCore {
         self.shared.control().close();
     }
 
-    /// After the threads of Python have ended, which may have brought the last of their changes of logs to
-    /// the directories only then. Takes `STOP_WAIT_MS` at most.
+    /// After the threads of Python have ended, which may have brought the last of their changes of
+    /// logs to the directories only then. Takes `STOP_WAIT_MS` at most.
     pub fn finish_changes(&self) {
         let deadline = Instant::now() + Duration::from_millis(STOP_WAIT_MS);
         self.shared.storage.wait_for_changes(deadline);
@@ -188,8 +188,8 @@ mod tests {
     /// In the tests below.
     const ANSWER_BYTES_MAX: i32 = 500;
 
-    /// An argument of the process that is to end, in front of its log directory; to the test harness it is
-    /// one more name of tests, and there is none of that name.
+    /// An argument of the process that is to end, in front of its log directory; to the test
+    /// harness it is one more name of tests, and there is none of that name.
     const PANIC_IN: &str = "panic-in=";
 
     fn started(path: std::path::PathBuf, listeners: Vec<TcpListener>) -> BrokerCore {
@@ -233,8 +233,8 @@ mod tests {
             .expect("a core")
     }
 
-    /// A request that its network thread could not stand ended that thread only: the process went on, and
-    /// nobody who came was answered.
+    /// A request that its network thread could not stand ended that thread only: the process went
+    /// on, and nobody who came was answered.
     #[test]
     fn a_panic_of_a_network_thread_ends_the_broker() {
         let mut arguments = std::env::args();
@@ -281,8 +281,8 @@ mod tests {
         read.expect("the end, in time")
     }
 
-    /// An answer beyond 2 GiB, as only a large `socket.request.max.bytes` lets a client ask for one, ended
-    /// the broker.
+    /// An answer beyond 2 GiB, as only a large `socket.request.max.bytes` lets a client ask
+    /// for one, ended the broker.
     #[test]
     fn who_asks_for_a_larger_answer_than_a_frame_holds_is_closed_and_nobody_else() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! A connection that this broker opens itself, to a controller or to another broker: one request after the
-//! other, each in time or not at all, of versions that the other side has said it knows.
+//! A connection that this broker opens itself, to a controller or to another broker: one request
+//! after the other, each in time or not at all, of versions that the other side has said it knows.
 
 use std::io::{Error as IoError, ErrorKind, Read, Result as IoResult, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -11,7 +11,8 @@ use crate::limits::{OUTBOUND_ANSWER_BYTES_MAX, RECEIVE_GROWTH_MAX};
 use crate::wire::cursor::{Reader, Writer};
 use crate::wire::header::API_VERSIONS;
 
-/// The version of ApiVersions; a broker that does not know it tells its own, and speaks none of our keys.
+/// The version of ApiVersions; a broker that does not know it tells its own, and
+/// speaks none of our keys.
 const API_VERSIONS_VERSION: i16 = 4;
 
 /// A host name and a port.
@@ -20,7 +21,8 @@ pub type Address = (String, u16);
 /// How long an answer is waited for.
 pub struct Patience<'a> {
     pub due: Instant,
-    /// After so long without a byte of it, and each time again, somebody is asked whether to wait on.
+    /// After so long without a byte of it, and each time again, somebody is
+    /// asked whether to wait on.
     pub silence: Duration,
     pub gives_up: &'a dyn Fn() -> bool,
 }
@@ -99,12 +101,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a request of a flexible version, and receives its answer into `answer`, which is made longer where
-    /// it is too short, and never shorter. Returns where in it the bytes behind the header are.
+    /// Sends a request of a flexible version, and receives its answer into `answer`, which
+    /// is made longer where it is too short, and never shorter. Returns where in it the
+    /// bytes behind the header are.
     ///
-    /// Errors: `Unsupported` where the other side does not know the version; the connection is as it was.
-    /// `InvalidData` for an answer of more than `bytes_max`. Behind any other error than the first the
-    /// connection is of no use.
+    /// Errors: `Unsupported` where the other side does not know the version; the connection is as
+    /// it was. `InvalidData` for an answer of more than `bytes_max`. Behind any other error than
+    /// the first the connection is of no use.
     pub fn exchange(
         &mut self,
         api_key: i16,
@@ -145,7 +148,8 @@ impl Connection {
         self.socket.write_all(&writer.bytes)
     }
 
-    /// Receives the next frame, which must be the answer to what was sent last, and returns its size.
+    /// Receives the next frame, which must be the answer to what was sent
+    /// last, and returns its size.
     fn receive(
         &mut self,
         patience: &Patience<'_>,

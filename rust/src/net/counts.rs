@@ -13,8 +13,8 @@ pub struct Counts {
     pub requests: [AtomicU64; COUNTED_KEYS],
     pub received_bytes: AtomicU64,
     pub sent_bytes: AtomicU64,
-    /// Connections closed: at once, for their address had too many; idle; holding memory when it was
-    /// short.
+    /// Connections closed: at once, for their address had too many; idle; holding
+    /// memory when it was short.
     pub refused_connections: AtomicU64,
     pub idle_closed: AtomicU64,
     pub hoarders_closed: AtomicU64,

@@ -1,5 +1,5 @@
-//! The mailbox of each network thread: how other threads hand it connections, answers of Python and results of
-//! storage calls, and wake it.
+//! The mailbox of each network thread: how other threads hand it connections, answers of Python and
+//! results of storage calls, and wake it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::net::storage_call::CallResult;
 use crate::net::transport::Transport;
 use crate::replica::park::{Parked, Wake};
 
-/// The search for the connection that has been used least recently, which goes from thread to thread.
+/// The search for the connection that has been used least recently, which
+/// goes from thread to thread.
 #[derive(Clone, Copy, Default)]
 pub struct Excess {
     /// Threads that have said theirs.
@@ -70,8 +71,8 @@ impl Mailbox {
         }
     }
 
-    /// Before the thread waits for its sockets. True: there is nothing, and who posts from now on until
-    /// `take` wakes it.
+    /// Before the thread waits for its sockets. True: there is nothing, and who posts from now
+    /// on until `take` wakes it.
     pub fn is_left_empty(&self) -> bool {
         // The lock orders this and the look at it: either the message is seen here, or this there.
         self.is_left.store(true, Ordering::Relaxed);
@@ -141,7 +142,8 @@ impl Wake for Mailboxes {
     }
 }
 
-/// Answers of Python's that go to the network threads together, so that those wake for several at once.
+/// Answers of Python's that go to the network threads together, so that those
+/// wake for several at once.
 #[derive(Default)]
 pub struct Answers {
     /// `None`: each goes at once. By thread.

@@ -17,8 +17,9 @@
 //! disconnect    why a connection is ended, and what the log says of it
 //! ```
 //!
-//! Imports point one way: `poller → storage_io, memory → control → connection → outbound, replication, session, outbox → transport → storage_call →
-//! mailbox → shared → reactor → threads → broker_core`.
+//! Imports point one way: `poller → storage_io, memory → control → connection →
+//! outbound, replication, session, outbox → transport → storage_call → mailbox → shared
+//! → reactor → threads → broker_core`.
 
 pub mod admission;
 pub mod broker_core;

@@ -1,5 +1,5 @@
-//! Connections that this broker opens itself, to controllers: a thread each, which sends one request after
-//! the other and hands over their answers in that order.
+//! Connections that this broker opens itself, to controllers: a thread each, which sends one
+//! request after the other and hands over their answers in that order.
 //!
 //! ```text
 //! Python: call(number, connection, address, request) ──► the connection's thread ──► connect, ApiVersions
@@ -7,9 +7,10 @@
 //! Python: wait or take ◄── (number, answer or why there is none) ◄── wake ◄─────────────────┘
 //! ```
 //!
-//! A connection is known by its purpose, so that a large request does not delay a heartbeat. It is made by the
-//! first request to an address, and again after a failure, by the next request; a request that fails is not
-//! sent twice here, since its answer may be what was lost. Kafka: `NodeToControllerChannelManager`.
+//! A connection is known by its purpose, so that a large request does not delay a heartbeat. It is
+//! made by the first request to an address, and again after a failure, by the next request; a
+//! request that fails is not sent twice here, since its answer may be what was lost. Kafka:
+//! `NodeToControllerChannelManager`.
 
 use std::collections::HashMap;
 use std::io::Error as IoError;
@@ -34,8 +35,8 @@ pub struct Call {
     pub api_version: i16,
     /// The bytes behind the header.
     pub body: Vec<u8>,
-    /// Until then there is an answer, or none. It counts the time in which the connection is busy with earlier
-    /// requests, so that those that queue behind a server that hangs end together.
+    /// Until then there is an answer, or none. It counts the time in which the connection is busy
+    /// with earlier requests, so that those that queue behind a server that hangs end together.
     pub due: Instant,
 }
 

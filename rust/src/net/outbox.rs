@@ -1,5 +1,6 @@
-//! The answers that a connection has yet to send, in order: bytes, and ranges of segment files that go from the
-//! page cache to the socket by `sendfile`. A range holds its file, so a segment may be deleted meanwhile.
+//! The answers that a connection has yet to send, in order: bytes, and ranges of segment files
+//! that go from the page cache to the socket by `sendfile`. A range holds its file, so a segment
+//! may be deleted meanwhile.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -85,8 +86,8 @@ impl Outbox {
         self.files > 0
     }
 
-    /// So much is to be sent out of one log directory, and none of it has left yet: later the reader has
-    /// shown to be slow.
+    /// So much is to be sent out of one log directory, and none of it has left yet: later the
+    /// reader has shown to be slow.
     pub fn is_long(&self, long_bytes: usize) -> bool {
         if self.has_begun || !self.has_files() || self.queued_bytes < long_bytes {
             return false;

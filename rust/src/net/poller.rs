@@ -80,8 +80,8 @@ impl Poller {
         Ok(())
     }
 
-    /// Waits for events, at most `timeout_ms` milliseconds (-1: for ever), and puts them in place of
-    /// what `events` held.
+    /// Waits for events, at most `timeout_ms` milliseconds (-1: for ever), and puts them in
+    /// place of what `events` held.
     pub fn wait(&mut self, timeout_ms: i32, events: &mut Vec<Event>) -> io::Result<()> {
         events.clear();
         // SAFETY: the buffer is as long as said and lives through the call.

@@ -42,8 +42,9 @@ impl ApiKeys {
     }
 }
 
-/// Reads the header of a request that is spoken here. Errors: one that cannot be read, an unknown key, a
-/// version that is not spoken, unless it is ApiVersions', which says so in its answer (KIP-511).
+/// Reads the header of a request that is spoken here. Errors: one that cannot be read,
+/// an unknown key, a version that is not spoken, unless it is ApiVersions', which says
+/// so in its answer (KIP-511).
 pub fn read_header<'a>(reader: &mut Reader<'a>, keys: &ApiKeys) -> Result<RequestHeader<'a>> {
     let mut known = None;
     let header = RequestHeader::read(reader, |key| {

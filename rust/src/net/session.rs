@@ -1,14 +1,15 @@
-//! One connection without its socket: frames come in, answers come back in any order and leave in the
-//! order of the requests.
+//! One connection without its socket: frames come in, answers come back in any order and leave in
+//! the order of the requests.
 //!
 //! ```text
 //! input ─► frame ─► slot ─► (appended, parked, at Python) ─► answered ─► outbox
 //! ```
 //!
 //! As in Kafka one request at a time is worked on, with one exception: Produce requests may follow
-//! each other without waiting for the earlier answers, so that one `fdatasync` serves many. A parked
-//! Fetch, a Produce request whose coordinator is asked, or a request that Python has, holds back what follows it. A client that exceeded a quota
-//! is answered and then held back for the time that the answer says (KIP-219).
+//! each other without waiting for the earlier answers, so that one `fdatasync` serves many. A
+//! parked Fetch, a Produce request whose coordinator is asked, or a request that Python has, holds
+//! back what follows it. A client that exceeded a quota is answered and then held back for the time
+//! that the answer says (KIP-219).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -52,8 +53,8 @@ pub enum Slot {
     },
     /// The coordinator of its transaction, by Python; then it is a `Produce`.
     Verifying(Box<Verifying>),
-    /// Python. The frame's content, of so many bytes, is kept where Python may hand it back. What Python
-    /// itself holds is counted where that is (`HeldMemory`).
+    /// Python. The frame's content, of so many bytes, is kept where Python may hand it back. What
+    /// Python itself holds is counted where that is (`HeldMemory`).
     Control {
         content: Vec<u8>,
         memory_bytes: usize,
@@ -141,7 +142,8 @@ pub struct Session {
     first_slot: u64,
     /// Slots that are not answered and not Produce requests.
     others: usize,
-    /// Bytes that all slots take in memory: requests that wait, and answers that wait for earlier ones.
+    /// Bytes that all slots take in memory: requests that wait, and answers
+    /// that wait for earlier ones.
     waiting_bytes: usize,
     muted_until_ms: u64,
     pub outbox: Outbox,
@@ -179,8 +181,8 @@ impl Session {
         self.others == 0 && !self.is_muted(now_ms) && !self.is_owed_much()
     }
 
-    /// Answers that are not sent, or wait for earlier ones, and requests that wait for theirs, are so
-    /// large that nothing is begun beside them.
+    /// Answers that are not sent, or wait for earlier ones, and requests that wait for theirs, are
+    /// so large that nothing is begun beside them.
     fn is_owed_much(&self) -> bool {
         self.outbox.queued_bytes() + self.waiting_bytes > UNSENT_BYTES_MAX
     }

@@ -1,4 +1,5 @@
-//! Settings of the broker core, as Python reads them from the configuration and hands them over at the start.
+//! Settings of the broker core, as Python reads them from the configuration and
+//! hands them over at the start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,8 +45,8 @@ pub struct Settings {
     pub moving_threads: usize,
     /// `replica.alter.log.dirs.io.max.bytes.per.second`
     pub moving_rate_bytes: i64,
-    /// `alter.log.dirs.replication.quota.window.num`, and `alter.log.dirs.replication.quota.window.size.seconds` in
-    /// milliseconds.
+    /// `alter.log.dirs.replication.quota.window.num`, and
+    /// `alter.log.dirs.replication.quota.window.size.seconds` in milliseconds.
     pub moving_samples: (usize, i64),
     /// `None`: there are no other brokers.
     pub replication: Option<ReplicationSettings>,

@@ -1,4 +1,5 @@
-//! The state that network threads share: the node, and the limits that hold for all of them together.
+//! The state that network threads share: the node, and the limits that hold
+//! for all of them together.
 
 use std::sync::Arc;
 
@@ -33,8 +34,8 @@ impl Shared {
         &self.mailboxes.control
     }
 
-    /// Sets limits of connections from now on: whoever waits for room may ask again, and those that are too
-    /// many go.
+    /// Sets limits of connections from now on: whoever waits for room may ask again, and
+    /// those that are too many go.
     pub fn set_connection_limits(&self, limits: ConnectionLimits) {
         self.admission.set_limits(limits);
         self.mailboxes.post(0, Message::Room);

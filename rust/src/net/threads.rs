@@ -1,5 +1,5 @@
-//! The network threads: as many as there are reactors drive one, and spare ones wait to go on with the reactor
-//! of a thread that is stuck in a storage call.
+//! The network threads: as many as there are reactors drive one, and spare ones wait to go on with
+//! the reactor of a thread that is stuck in a storage call.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -90,8 +90,8 @@ impl Threads {
         self.staff();
     }
 
-    /// Has a thread take each reactor that waits for one. False: none can be started now, so one that
-    /// comes back takes it, or this is to be tried again.
+    /// Has a thread take each reactor that waits for one. False: none can be started now, so one
+    /// that comes back takes it, or this is to be tried again.
     pub fn staff(self: &Arc<Threads>) -> bool {
         let mut pool = self.pool.lock();
         if pool.waiting.is_empty() {
@@ -152,8 +152,8 @@ impl Threads {
         self.changed.notify_all();
     }
 
-    /// Waits until every reactor has ended, at most `timeout`, and then for the threads, but not for
-    /// those that are stuck.
+    /// Waits until every reactor has ended, at most `timeout`, and then for the threads, but not
+    /// for those that are stuck.
     pub fn stop(&self, timeout: Duration, end_watchdog: impl FnOnce()) {
         let deadline = Instant::now() + timeout;
         let mut pool = self.pool.lock();

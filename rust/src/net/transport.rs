@@ -1,5 +1,5 @@
-//! The way of a connection's bytes: the only place of the network threads that knows what carries them. TLS will
-//! be another variant; what it has encrypted and not sent yet is its own.
+//! The way of a connection's bytes: the only place of the network threads that knows what carries
+//! them. TLS will be another variant; what it has encrypted and not sent yet is its own.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

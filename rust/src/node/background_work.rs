@@ -10,8 +10,8 @@ use crate::log::maintain::housekeeper::{
 };
 
 impl Node {
-    /// Has retention, compaction, flushing by time and checkpoints done from now on, until `close`. `tell`
-    /// gets what goes wrong.
+    /// Has retention, compaction, flushing by time and checkpoints done from now on, until `close`.
+    /// `tell` gets what goes wrong.
     pub fn start_background_work(
         &self,
         intervals: Intervals,

@@ -151,8 +151,8 @@ impl Claimed {
         found.identity().directory_id
     }
 
-    /// Loads the logs of `topics`. Returns what was not as a clean stop leaves it, a sentence each, and the
-    /// partitions that lack records which were on disk.
+    /// Loads the logs of `topics`. Returns what was not as a clean stop leaves it, a sentence each,
+    /// and the partitions that lack records which were on disk.
     pub(super) fn load_logs(
         &mut self,
         topics: &[TopicPlan],
@@ -232,8 +232,8 @@ impl Claimed {
 }
 
 impl Claimed {
-    /// Makes those future replicas the logs of their partitions that have none, where the metadata says that they lie
-    /// there. Returns topic, index and directory of each.
+    /// Makes those future replicas the logs of their partitions that have none, where the metadata
+    /// says that they lie there. Returns topic, index and directory of each.
     fn promote_futures<'r>(
         &self,
         registration: impl Fn(&str, i32) -> Option<(Uuid, &'r PartitionRegistration)>,

@@ -1,5 +1,5 @@
-//! This node: its log directories, and the image of the cluster with this node's replicas in it. Knows no
-//! socket and no Python.
+//! This node: its log directories, and the image of the cluster with this node's replicas in it.
+//! Knows no socket and no Python.
 //!
 //! ```text
 //! Claimed::open      locks and meta.properties; nothing of a directory of Kafka's is changed
@@ -79,8 +79,8 @@ pub struct Node {
 
 impl Node {
     /// Loads the logs of `topics`, and makes those that are missing: their creation was cut off, or
-    /// their disk is new; one that cannot be made keeps no other from being served. `waker` is told of parked
-    /// requests that may go on.
+    /// their disk is new; one that cannot be made keeps no other from being served. `waker` is told
+    /// of parked requests that may go on.
     ///
     /// Errors: that of the first directory, if none can be loaded; `LogDirRefused` if two hold the
     /// same partition.
@@ -115,8 +115,8 @@ impl Node {
             in_controlled_shutdown: AtomicBool::new(false),
         };
         let missing = node.missing_logs(topics);
-        // One that no checkpoint names was not made before the end of the process that was told of it:
-        // nobody has heard from it of a record there.
+        // One that no checkpoint names was not made before the end of the process that was told of
+        // it: nobody has heard from it of a record there.
         let wanted = missing.iter().flat_map(|(_, wanted)| wanted);
         let had = wanted.map(NewLog::key).filter(|key| node.has_had(key));
         let had: Vec<LostRecords> = had.map(|key| (key.topic, key.partition)).collect();
@@ -219,8 +219,8 @@ impl Node {
         &self.replication
     }
 
-    /// Replaces what is known of all registered brokers, alive or not. Who was fenced holds no high watermark back any
-    /// more.
+    /// Replaces what is known of all registered brokers, alive or not. Who was fenced holds no high
+    /// watermark back any more.
     pub fn set_registered_brokers(&self, brokers: RegisteredBrokers) {
         self.replication.brokers.set(brokers);
         for topic in self.image().topics() {
@@ -230,8 +230,9 @@ impl Node {
         }
     }
 
-    /// Has followers of this node's leaders that are not caught up leave the in-sync replicas. To be called every half
-    /// of `replica.lag.time.max.ms`; `now_ms` is of a clock that is not set back.
+    /// Has followers of this node's leaders that are not caught up leave the in-sync
+    /// replicas. To be called every half of `replica.lag.time.max.ms`; `now_ms` is of a
+    /// clock that is not set back.
     pub fn sweep_in_sync_replicas(&self, now_ms: i64) {
         if let Some(followers) = self.followers.get() {
             followers.look_again();
@@ -258,8 +259,9 @@ impl Node {
         }
     }
 
-    /// From now on a replica of this node that the controller takes out of the in-sync ones is fetched no more: what it
-    /// gets would bring it back, and be missed there once the node has stopped (`ReplicaManager.beginControlledShutdown`).
+    /// From now on a replica of this node that the controller takes out of the in-sync ones is
+    /// fetched no more: what it gets would bring it back, and be missed there once the node has
+    /// stopped (`ReplicaManager.beginControlledShutdown`).
     pub fn begin_controlled_shutdown(&self) {
         self.in_controlled_shutdown.store(true, Ordering::Relaxed);
     }
@@ -275,8 +277,8 @@ impl Node {
         }
     }
 
-    /// Where `count` new partitions go, not into a directory that `is_avoided` while there are others.
-    /// Errors: `InvalidArgument` if no directory is online.
+    /// Where `count` new partitions go, not into a directory that `is_avoided` while there are
+    /// others. Errors: `InvalidArgument` if no directory is online.
     pub fn place(
         &self,
         count: usize,
@@ -299,7 +301,8 @@ impl Node {
         *self.image.write() = Arc::new(next);
     }
 
-    /// Replaces all rights and quotas of clients: requests that begin from now on are judged by these.
+    /// Replaces all rights and quotas of clients: requests that begin from
+    /// now on are judged by these.
     pub fn set_permits(&self, permits: Permits) {
         let _changing = self.changing.lock();
         let mut next = (*self.image()).clone();

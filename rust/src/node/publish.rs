@@ -1,5 +1,5 @@
-//! Changes of the metadata, made to what this node serves: topics and their partitions come, change and go,
-//! and with them the replicas of this node.
+//! Changes of the metadata, made to what this node serves: topics and their partitions come, change
+//! and go, and with them the replicas of this node.
 //!
 //! ```text
 //! MetadataDelta ─► make_logs (before, by whoever publishes) ─► publish ─► the next image
@@ -41,13 +41,14 @@ pub struct MetadataDelta<'a> {
 pub type ByDirectory<T> = Vec<(Arc<LogDirectory>, Vec<T>)>;
 
 impl Node {
-    /// Replaces the image by the next one, after the logs that `changed` lacked were made: a replica whose
-    /// log is not there is offline. Whoever waits at a replica that is gone, or plays another role, is woken.
-    /// Returns the replicas that are gone, of deleted topics and of partitions that name other nodes only by
-    /// now: their logs are out of use, and their files still there.
+    /// Replaces the image by the next one, after the logs that `changed` lacked were made: a
+    /// replica whose log is not there is offline. Whoever waits at a replica that is gone, or
+    /// plays another role, is woken. Returns the replicas that are gone, of deleted topics
+    /// and of partitions that name other nodes only by now: their logs are out of use, and
+    /// their files still there.
     ///
-    /// Errors: `InvalidArgument` if a deleted topic is not there, or a changed one has taken the name of one
-    /// that was not deleted. Nothing has changed then.
+    /// Errors: `InvalidArgument` if a deleted topic is not there, or a changed one has taken the
+    /// name of one that was not deleted. Nothing has changed then.
     pub fn publish(&self, delta: MetadataDelta<'_>) -> Result<ByDirectory<Arc<Partition>>> {
         let _changing = self.changing.lock();
         let mut next = (*self.image()).clone();
@@ -112,8 +113,8 @@ impl Node {
         Ok(gone.0)
     }
 
-    /// From now on this node's replicas follow their leaders by `followers`, those that there are as well as those
-    /// to come. Once.
+    /// From now on this node's replicas follow their leaders by `followers`, those that there are
+    /// as well as those to come. Once.
     pub fn set_followers(&self, followers: Arc<dyn Followers>) {
         let _changing = self.changing.lock();
         let mut following = Following::default();
@@ -160,8 +161,8 @@ impl Node {
         Topic::new(name, plan.is_internal, partitions, hosted, self.node_id)
     }
 
-    /// The part of this node in a partition. The replica that was there before stays as it is if it goes on in its role and
-    /// epoch.
+    /// The part of this node in a partition. The replica that was there before stays as it is if it
+    /// goes on in its role and epoch.
     fn make_hosted(
         &self,
         plan: &TopicPlan,

@@ -1,5 +1,6 @@
-//! `_native.LogRead` and `_native.FetchRead`: rows of log files, or of what brokers send, as an Arrow
-//! C stream, in capsules that any Arrow library takes. No Python object is made per record or per batch.
+//! `_native.LogRead` and `_native.FetchRead`: rows of log files, or of what brokers send,
+//! as an Arrow C stream, in capsules that any Arrow library takes. No Python object is made
+//! per record or per batch.
 #![expect(unsafe_code, reason = "a capsule of another library is a raw pointer")]
 
 use std::collections::BTreeMap;
@@ -335,7 +336,8 @@ fn import_schema(py: Python<'_>, capsule: &Bound<'_, PyCapsule>) -> PyResult<Sch
     // SAFETY: the capsule's name says that it holds an ArrowSchema, and it stays alive, with what
     // it holds, as long as `capsule` is borrowed. It is read, not taken.
     let schema = unsafe { pointer.cast::<FFI_ArrowSchema>().as_ref() };
-    // arrow-rs takes it for granted that names and formats are UTF-8; pyarrow reads others from IPC.
+    // arrow-rs takes it for granted that names and formats are UTF-8;
+    // pyarrow reads others from IPC.
     let Ok(imported) = catch_unwind(AssertUnwindSafe(|| Schema::try_from(schema))) else {
         let sentence = "the schema has a name or a format that is not UTF-8".to_owned();
         return Err(door::raise(py, &Error::InvalidArgument(sentence)));

@@ -64,8 +64,8 @@ impl PyArrowServer {
         self.server.connections()
     }
 
-    /// Takes no more clients, cuts answers off with a sentence, ends the threads; returns whether all
-    /// have ended in time.
+    /// Takes no more clients, cuts answers off with a sentence, ends the threads; returns
+    /// whether all have ended in time.
     fn stop(&self, py: Python<'_>) -> PyResult<bool> {
         enter(py, || Ok(self.server.stop()))
     }

@@ -26,7 +26,8 @@ use crate::wire::{Reader, Writer};
 /// Most bodies are no larger.
 const BODY_BYTES: usize = 128;
 
-/// The fields of which Python makes a class: (name, [(field, default, layout of its struct or None)]).
+/// The fields of which Python makes a class: (name, [(field, default, layout
+/// of its struct or None)]).
 #[pyo3::pyfunction]
 pub fn message_layout<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyTuple>> {
     let message = Message::find(name).map_err(|error| raise(py, &error))?;
@@ -187,8 +188,8 @@ impl MessageCodec {
         self.decode_within(py, body, version, &ElementBudget::new(usize::MAX))
     }
 
-    /// The body of `object`'s message in `version`. It, and every struct in it, may be a tuple of the
-    /// fields in the table's order.
+    /// The body of `object`'s message in `version`. It, and every struct in it, may be a tuple of
+    /// the fields in the table's order.
     fn encode<'py>(
         &self,
         object: Bound<'py, PyAny>,
@@ -221,8 +222,8 @@ impl MessageCodec {
         self.message.as_deref().ok_or_else(no_message)
     }
 
-    /// Writes the body of `object`'s message in `version`. In steps, with the only reference to `object`: each
-    /// element is gone when it is written.
+    /// Writes the body of `object`'s message in `version`. In steps, with the only reference to
+    /// `object`: each element is gone when it is written.
     pub fn write(
         &self,
         object: Bound<'_, PyAny>,
@@ -250,8 +251,8 @@ impl MessageCodec {
     /// An object without fields.
     fn allocate<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let class = self.class.as_ptr().cast();
-        // SAFETY: a class that Python code has made, with `object` for its only native base, so this is
-        // its allocator; it gives a new reference, or null and an exception.
+        // SAFETY: a class that Python code has made, with `object` for its only native base, so
+        // this is its allocator; it gives a new reference, or null and an exception.
         unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_GenericAlloc(class, 0)) }
     }
 
@@ -327,7 +328,8 @@ impl<'py> Maker for ObjectMaker<'_, 'py> {
     fn string(self, value: &str) -> Self::Made {
         let made = PyString::new(self.py, value).into_any();
         if self.budget.is_in_steps() {
-            // It is kept in the string: of all strings at once it would take the control thread a while.
+            // It is kept in the string: of all strings at once it would take
+            // the control thread a while.
             let _ = made.hash();
         }
         made

@@ -50,8 +50,8 @@ pub fn references_to(object: &Bound<'_, PyAny>) -> isize {
     unsafe { ffi::Py_REFCNT(object.as_ptr()) }
 }
 
-/// Gives memory back to the system that was freed between what is still there: large requests take it from
-/// the allocator in small pieces.
+/// Gives memory back to the system that was freed between what is still there: large requests take
+/// it from the allocator in small pieces.
 pub fn give_back_memory(py: Python<'_>) {
     #[cfg(target_env = "gnu")]
     py.detach(|| {
@@ -121,7 +121,8 @@ pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
 }
 
 impl From<Error> for PyErr {
-    /// As `raise`, for code that has no token of the interpreter at hand; it holds the GIL all the same.
+    /// As `raise`, for code that has no token of the interpreter at hand; it
+    /// holds the GIL all the same.
     fn from(error: Error) -> PyErr {
         Python::attach(|py| raise(py, &error))
     }

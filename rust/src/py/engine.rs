@@ -1,5 +1,5 @@
-//! The log of a partition for Python, and what it answers with. Thin: a method converts, goes through the door,
-//! converts back. What only tests ask of the engine is in `engine_for_tests.rs`.
+//! The log of a partition for Python, and what it answers with. Thin: a method converts, goes
+//! through the door, converts back. What only tests ask of the engine is in `engine_for_tests.rs`.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
-//! The log engine for the tests and benchmarks of Python: no code of the broker or of the client names a class of this
-//! file. A log directory is opened here without a broker, and its logs say what Kafka's own classes say of the same
-//! files. The wheel that is tested is the one that is shipped, so it is in both.
+//! The log engine for the tests and benchmarks of Python: no code of the broker or of the client
+//! names a class of this file. A log directory is opened here without a broker, and its logs say
+//! what Kafka's own classes say of the same files. The wheel that is tested is the one that is
+//! shipped, so it is in both.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! What messages may take while Python's are read and written: elements of a request, memory of an answer,
-//! and steps between which others have the GIL.
+//! What messages may take while Python's are read and written: elements of a request, memory of an
+//! answer, and steps between which others have the GIL.
 
 use std::cell::{Cell, RefCell};
 
@@ -16,8 +16,8 @@ use crate::net::memory::HeldMemory;
 pub struct ElementBudget {
     left: Cell<usize>,
     is_over: Cell<bool>,
-    /// Elements until others may have the GIL, and what counts the memory of elements before they are
-    /// made; `None`: all are made at once.
+    /// Elements until others may have the GIL, and what counts the memory of elements before they
+    /// are made; `None`: all are made at once.
     steps: Option<(GilSteps, RefCell<HeldMemory>)>,
 }
 
@@ -74,11 +74,12 @@ impl ElementBudget {
     }
 }
 
-/// Memory that the values of an answer may take, counted as `Value`s. What is in a message twice counts
-/// twice, though it may be one object of Python's.
+/// Memory that the values of an answer may take, counted as `Value`s. What is in a message twice
+/// counts twice, though it may be one object of Python's.
 pub struct AnswerBudget {
     bytes: Cell<usize>,
-    /// Values that are written at once; `None`: all, by a thread that gives the GIL away between them.
+    /// Values that are written at once; `None`: all, by a thread that gives
+    /// the GIL away between them.
     values: Option<Cell<usize>>,
     steps: GilSteps,
     /// Bytes since memory was given back.

@@ -1,5 +1,5 @@
-//! The release of messages that nobody uses any more, in steps: all objects of a large one at once would keep
-//! the GIL for a tenth of a second.
+//! The release of messages that nobody uses any more, in steps: all objects of a large one at once
+//! would keep the GIL for a tenth of a second.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -7,8 +7,8 @@ use pyo3::types::{PyList, PyTuple};
 use super::codec::{MessageCodec, codec_of};
 use super::door::{GilSteps, give_back_memory, references_to};
 
-/// Empties a list of messages. They are taken apart as far as nobody else has them or what is in them, and
-/// others have the GIL meanwhile: for a thread beside the control thread.
+/// Empties a list of messages. They are taken apart as far as nobody else has them or what is in
+/// them, and others have the GIL meanwhile: for a thread beside the control thread.
 #[pyo3::pyfunction]
 pub fn release(messages: &Bound<'_, PyList>) -> PyResult<()> {
     let steps = GilSteps::default();
@@ -23,8 +23,8 @@ pub fn release(messages: &Bound<'_, PyList>) -> PyResult<()> {
     Ok(())
 }
 
-/// Takes a message, a list or a struct apart. The `references` to it are those of the caller and of what it
-/// is still in.
+/// Takes a message, a list or a struct apart. The `references` to it are those of the caller
+/// and of what it is still in.
 fn take_apart(
     object: Bound<'_, PyAny>,
     codec: Option<&MessageCodec>,

@@ -1,5 +1,5 @@
-//! The registered brokers of the cluster, as far as a leader judges its followers by them: who may join the in-sync
-//! replicas, and whose Fetch is of a process that has gone (KIP-841, KIP-903).
+//! The registered brokers of the cluster, as far as a leader judges its followers by them: who may
+//! join the in-sync replicas, and whose Fetch is of a process that has gone (KIP-841, KIP-903).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,13 +38,15 @@ impl RegisteredBrokers {
         self.get(node_id).map_or(-1, |broker| broker.broker_epoch)
     }
 
-    /// A fetch in `broker_epoch` is of an earlier process of the broker. -1 is of one that does not say.
+    /// A fetch in `broker_epoch` is of an earlier process of the broker. -1 is
+    /// of one that does not say.
     pub fn has_gone(&self, node_id: i32, broker_epoch: i64) -> bool {
         broker_epoch != -1 && broker_epoch < self.broker_epoch(node_id)
     }
 
-    /// The broker, which fetched in `broker_epoch`, may be one of the in-sync replicas: it is neither fenced nor about
-    /// to stop, and the process that the controller has registered (`Partition.isReplicaIsrEligible`).
+    /// The broker, which fetched in `broker_epoch`, may be one of the in-sync replicas: it is
+    /// neither fenced nor about to stop, and the process that the controller has registered
+    /// (`Partition.isReplicaIsrEligible`).
     pub fn is_eligible(&self, node_id: i32, broker_epoch: i64) -> bool {
         self.get(node_id).is_some_and(|broker| {
             let is_registered = broker_epoch == -1 || broker_epoch == broker.broker_epoch;

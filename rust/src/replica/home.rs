@@ -1,12 +1,12 @@
-//! The log directory of a replica, which may move to another one while it is led and read. Who asks where it is,
-//! at each append and each fetch, takes no lock and counts no reference for it.
+//! The log directory of a replica, which may move to another one while it is led and read. Who asks
+//! where it is, at each append and each fetch, takes no lock and counts no reference for it.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::log::directory::LogDirectory;
 
-/// The directory in which a replica lay first, and those to which it has moved since: a move takes as long as
-/// the log is large, so that they are few.
+/// The directory in which a replica lay first, and those to which it has moved since: a move takes
+/// as long as the log is large, so that they are few.
 pub(super) struct Home {
     directory: Arc<LogDirectory>,
     next: OnceLock<Box<Home>>,

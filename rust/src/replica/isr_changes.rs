@@ -1,5 +1,6 @@
-//! Changes of in-sync replicas on their way from the leaders of this node to the controller: gathered here, and taken by
-//! the control thread, which asks for them in AlterPartition requests (`python/kafkalite/replication/proposals/isr.py`).
+//! Changes of in-sync replicas on their way from the leaders of this node to the controller:
+//! gathered here, and taken by the control thread, which asks for them in AlterPartition requests
+//! (`python/kafkalite/replication/proposals/isr.py`).
 
 use std::sync::Arc;
 

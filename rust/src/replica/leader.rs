@@ -1,5 +1,6 @@
-//! A leader's knowledge of its followers: how far each has come, who of them is in sync, and with that how far the
-//! records of the partition are replicated (`kafka.cluster.Partition`, `Replica`). Pure: no clock, no log, no socket.
+//! A leader's knowledge of its followers: how far each has come, who of them is in sync, and with
+//! that how far the records of the partition are replicated (`kafka.cluster.Partition`, `Replica`).
+//! Pure: no clock, no log, no socket.
 //!
 //! ```text
 //! a follower's Fetch ──► on_fetch ──┐                ┌─► replicated_offset, which bounds the high watermark of the log
@@ -10,10 +11,10 @@
 //! committed ISR ── expand or shrink ──► proposed ISR ── answer or metadata ──► committed ISR
 //! ```
 //!
-//! - **Maximal ISR**, committed ∪ proposed: a record counts as replicated when all of these have it, so that it is safe
-//!   whichever of both the controller holds to be true (KIP-497).
-//! - **Strict min ISR**: with fewer committed in-sync replicas than `min.insync.replicas` the high watermark stands
-//!   still (KIP-966), for a replica that has left may be elected again.
+//! - **Maximal ISR**, committed ∪ proposed: a record counts as replicated when all of these have
+//!   it, so that it is safe whichever of both the controller holds to be true (KIP-497).
+//! - **Strict min ISR**: with fewer committed in-sync replicas than `min.insync.replicas` the high
+//!   watermark stands still (KIP-966), for a replica that has left may be elected again.
 //! - One change of the in-sync replicas is under way at most; an answer to any other is dropped.
 
 use std::collections::BTreeMap;
@@ -49,7 +50,8 @@ pub struct ReplicaFetch {
     /// It has everything below.
     pub fetch_offset: i64,
     pub log_start_offset: i64,
-    /// The leader's log end before its records were read: what the answer may bring, and not what came meanwhile.
+    /// The leader's log end before its records were read: what the answer may bring, and
+    /// not what came meanwhile.
     pub leader_end_offset: i64,
 }
 
@@ -137,8 +139,8 @@ impl Follower {
             || at.now_ms.saturating_sub(self.last_caught_up_ms) <= at.lag_ms_max
     }
 
-    /// By the leader's end at the fetch before as well: a follower that is as quick as the producers is never at the end
-    /// of now.
+    /// By the leader's end at the fetch before as well: a follower that is as quick as the
+    /// producers is never at the end of now.
     fn note_fetch(&mut self, fetch: &ReplicaFetch, at: &Circumstances<'_>) {
         let leader_end = fetch.leader_end_offset;
         if fetch.fetch_offset >= leader_end {
@@ -202,7 +204,8 @@ impl LeaderState {
         state
     }
 
-    // --- events ------------------------------------------------------------------------------------
+    // --- events
+    // ------------------------------------------------------------------------------------
 
     /// A follower fetches, and was refused nothing: its log is this one's up to its fetch offset.
     pub fn on_fetch(
@@ -227,8 +230,8 @@ impl LeaderState {
         Ok(self.effects(proposal, at))
     }
 
-    /// Followers that have not been caught up for a while leave the in-sync replicas. To be called every half of
-    /// `replica.lag.time.max.ms`.
+    /// Followers that have not been caught up for a while leave the in-sync replicas. To be called
+    /// every half of `replica.lag.time.max.ms`.
     pub fn sweep(&mut self, at: &Circumstances<'_>) -> Effects {
         self.note_time(at.now_ms);
         let stays = |id: &i32| {
@@ -242,7 +245,8 @@ impl LeaderState {
         self.effects(proposal, at)
     }
 
-    /// The controller has answered the proposal of this number. An answer to what is not asked any more changes nothing.
+    /// The controller has answered the proposal of this number. An answer to what is not asked
+    /// any more changes nothing.
     pub fn on_answer(&mut self, number: u64, answer: IsrAnswer, at: &Circumstances<'_>) -> Effects {
         let pending = self.pending.take_if(|pending| pending.number == number);
         let Some(pending) = pending else {
@@ -257,7 +261,8 @@ impl LeaderState {
             } if leader_epoch == self.leader_epoch && partition_epoch >= self.partition_epoch => {
                 self.commit(partition_epoch, in_sync_replicas.into());
             }
-            // Of another leadership, of which the metadata will tell: the maximal ISR stays what it is.
+            // Of another leadership, of which the metadata will tell: the
+            // maximal ISR stays what it is.
             IsrAnswer::Accepted { .. } | IsrAnswer::Uncertain => self.pending = Some(pending),
             IsrAnswer::Refused => {}
             IsrAnswer::Retry => {
@@ -268,8 +273,9 @@ impl LeaderState {
         self.effects(again, at)
     }
 
-    /// The metadata has come to another partition epoch in this leader epoch. An older one changes nothing, and that of an answer
-    /// which came first only who the replicas are: the change that it accepted may have ended a reassignment.
+    /// The metadata has come to another partition epoch in this leader epoch. An older one changes
+    /// nothing, and that of an answer which came first only who the replicas are: the change that
+    /// it accepted may have ended a reassignment.
     pub fn on_registration(
         &mut self,
         partition_epoch: i32,
@@ -286,10 +292,12 @@ impl LeaderState {
         self.effects(None, at)
     }
 
-    // --- what follows from them --------------------------------------------------------------------
+    // --- what follows from them
+    // --------------------------------------------------------------------
 
-    /// All that are needed have the records below: the maximal ISR, and whoever is caught up and about to join it, so
-    /// that it need not catch up again with each record (`Partition.maybeIncrementLeaderHW`).
+    /// All that are needed have the records below: the maximal ISR, and whoever is caught up and
+    /// about to join it, so that it need not catch up again with each record
+    /// (`Partition.maybeIncrementLeaderHW`).
     pub fn replicated_offset(&self, at: &Circumstances<'_>) -> i64 {
         if self.is_under_min_isr(at.min_in_sync_replicas) {
             return at.offsets.high_watermark;
@@ -306,7 +314,8 @@ impl LeaderState {
         ends.min().unwrap_or(i64::MAX)
     }
 
-    /// `min.insync.replicas`, which counts for no more than the replicas that there are (`effectiveMinIsr`).
+    /// `min.insync.replicas`, which counts for no more than the replicas that there
+    /// are (`effectiveMinIsr`).
     fn effective_min_isr(&self, min_in_sync_replicas: usize) -> usize {
         min_in_sync_replicas.min(self.followers.len() + 1)
     }
@@ -321,7 +330,8 @@ impl LeaderState {
         self.in_sync_replicas.len() == self.effective_min_isr(min_in_sync_replicas)
     }
 
-    /// Records that were committed just now are on fewer replicas than `min.insync.replicas` asks for.
+    /// Records that were committed just now are on fewer replicas than
+    /// `min.insync.replicas` asks for.
     pub fn is_maximal_under_min_isr(&self, min_in_sync_replicas: usize) -> bool {
         let proposed = self.pending.iter().flat_map(|pending| &pending.proposed);
         let further = proposed.filter(|id| !self.in_sync_replicas.contains(id));
@@ -329,8 +339,8 @@ impl LeaderState {
         maximal < self.effective_min_isr(min_in_sync_replicas)
     }
 
-    /// The least log start of the replicas that live, this one's among them: below it a record is deleted everywhere
-    /// (`Partition.lowWatermarkIfLeader`).
+    /// The least log start of the replicas that live, this one's among them: below it a record is
+    /// deleted everywhere (`Partition.lowWatermarkIfLeader`).
     pub fn low_watermark(&self, at: &Circumstances<'_>) -> i64 {
         let lives = |id: &i32| at.brokers.get(*id).is_some_and(|broker| !broker.is_fenced);
         let living = self.followers.iter().filter(|(id, _)| lives(id));
@@ -340,8 +350,9 @@ impl LeaderState {
         })
     }
 
-    /// The in-sync replica in a consumer's rack that is furthest, if the leader is in another one and the replica has the
-    /// offset (`RackAwareReplicaSelector`, `ReplicaManager.findPreferredReadReplica`).
+    /// The in-sync replica in a consumer's rack that is furthest, if the leader is in another one
+    /// and the replica has the offset (`RackAwareReplicaSelector`,
+    /// `ReplicaManager.findPreferredReadReplica`).
     pub fn preferred_read_replica(
         &self,
         rack: &str,
@@ -363,7 +374,8 @@ impl LeaderState {
             .map(|(id, _)| *id)
     }
 
-    // --- for those who look ------------------------------------------------------------------------
+    // --- for those who look
+    // ------------------------------------------------------------------------
 
     pub fn partition_epoch(&self) -> i32 {
         self.partition_epoch
@@ -398,9 +410,11 @@ impl LeaderState {
         self.counts
     }
 
-    // --- within ------------------------------------------------------------------------------------
+    // --- within
+    // ------------------------------------------------------------------------------------
 
-    /// Takes the replicas in sync when leadership begins as caught up until then, as far as anybody knows.
+    /// Takes the replicas in sync when leadership begins as caught up until then,
+    /// as far as anybody knows.
     fn note_time(&mut self, now_ms: i64) {
         if self.since_ms.is_some() {
             return;
@@ -429,8 +443,9 @@ impl LeaderState {
         self.pending = None;
     }
 
-    /// A follower has what is committed, and has fetched in this epoch's part of the log: of the part before, a leader
-    /// in between may have committed more than the high watermark of here says (KAFKA-7128).
+    /// A follower has what is committed, and has fetched in this epoch's part of the log: of
+    /// the part before, a leader in between may have committed more than the high watermark
+    /// of here says (KAFKA-7128).
     fn may_join(&self, id: i32, at: &Circumstances<'_>) -> bool {
         let Some(follower) = self.followers.get(&id) else {
             return false;

@@ -1,8 +1,9 @@
-//! A replica that leads others: what it knows of them (`leader.rs`) under its lock, and what follows from that for its
-//! log, for those who wait, and for the controller.
+//! A replica that leads others: what it knows of them (`leader.rs`) under its lock, and what
+//! follows from that for its log, for those who wait, and for the controller.
 //!
-//! Lock order: the leader's state, then the ends of the log, which is memory only. What may wait for a disk, the append
-//! lock above all, and whom it wakes, comes when the state is free again (`Log::after_high_watermark`).
+//! Lock order: the leader's state, then the ends of the log, which is memory only. What may wait
+//! for a disk, the append lock above all, and whom it wakes, comes when the state is free again
+//! (`Log::after_high_watermark`).
 
 use std::sync::atomic::Ordering;
 
@@ -53,8 +54,8 @@ impl Leading {
         })))
     }
 
-    /// Another replica takes the place of this one: its followers' fetches and answers to its proposals count for
-    /// nothing from now on.
+    /// Another replica takes the place of this one: its followers' fetches and answers to its
+    /// proposals count for nothing from now on.
     pub fn end(&self) {
         *self.0.lock() = None;
     }
@@ -91,7 +92,8 @@ impl Leading {
 }
 
 impl Partition {
-    /// A follower fetches from here, and nothing of its fetch was refused. `now_ms` is of a clock that is not set back.
+    /// A follower fetches from here, and nothing of its fetch was refused. `now_ms` is of a
+    /// clock that is not set back.
     pub fn on_replica_fetch(
         &self,
         fetch: &ReplicaFetch,
@@ -113,7 +115,8 @@ impl Partition {
         changed.map_or(Err(FetchRefusal::NotLeader), |()| refusal)
     }
 
-    /// Has followers that are not caught up leave the in-sync replicas, and looks at the high watermark again.
+    /// Has followers that are not caught up leave the in-sync replicas, and looks at
+    /// the high watermark again.
     pub fn sweep(&self, now_ms: i64) {
         if let Some(leading) = &self.leading {
             self.change(leading.0.lock(), Some(now_ms), |state, at| state.sweep(at));
@@ -129,8 +132,8 @@ impl Partition {
         }
     }
 
-    /// Has the log know how far its records are replicated by now: its configuration has changed, or what is known of
-    /// other brokers.
+    /// Has the log know how far its records are replicated by now: its configuration has changed,
+    /// or what is known of other brokers.
     pub fn look_again(&self) {
         if let Some(leading) = &self.leading {
             self.change(leading.0.lock(), None, |state, at| Effects {
@@ -155,8 +158,8 @@ impl Partition {
         })
     }
 
-    /// The replica from which a consumer in this rack is to read instead of this one, where `replica.selector.class`
-    /// says so.
+    /// The replica from which a consumer in this rack is to read instead of this one, where
+    /// `replica.selector.class` says so.
     pub fn preferred_read_replica(&self, rack: &str, fetch_offset: i64) -> Option<i32> {
         let leading = self.leading.as_ref()?;
         if !self.replication.is_rack_aware() {
@@ -168,7 +171,8 @@ impl Partition {
         state.preferred_read_replica(rack, fetch_offset, &brokers)
     }
 
-    /// Records below the offset are deleted: the low watermark, once no replica that lives has them. `None`: one may still.
+    /// Records below the offset are deleted: the low watermark, once no replica that lives has
+    /// them. `None`: one may still.
     ///
     /// Errors: `NotLeader`, where another one leads meanwhile.
     pub fn deleted_below(&self, offset: i64) -> Option<Result<i64>> {
@@ -203,7 +207,8 @@ impl Partition {
         leader.as_ref().map(|leader| leader.state.clone())
     }
 
-    /// Has an event change the state, and carries out what follows. `None`: this replica does not lead any more.
+    /// Has an event change the state, and carries out what follows. `None`: this
+    /// replica does not lead any more.
     fn change(
         &self,
         mut leader: MutexGuard<'_, Option<Leader>>,

@@ -1,5 +1,6 @@
-//! This node's replicas: the part that it has in each partition of the metadata, which is a log with those
-//! who wait for it, and the role that it plays (`org.apache.kafka.server.HostedPartition`).
+//! This node's replicas: the part that it has in each partition of the metadata, which is a log
+//! with those who wait for it, and the role that it plays
+//! (`org.apache.kafka.server.HostedPartition`).
 //!
 //! ```text
 //! HostedPartition  Elsewhere   the metadata names other nodes only
@@ -7,10 +8,11 @@
 //!                  Online ─ Partition   role × leader epoch, log, waiters, directory
 //! ```
 //!
-//! A `Partition` does not change: another leader epoch or role makes another one in its place, around the
-//! same log. Who waits at one that leads goes on where the next one leads too, and is woken and told
-//! NOT_LEADER_OR_FOLLOWER where it does not. They are found by topic and index: each topic of the image
-//! holds its own (`Topic::leader`), so that a request looks up its topic and nothing else.
+//! A `Partition` does not change: another leader epoch or role makes another one in its place,
+//! around the same log. Who waits at one that leads goes on where the next one leads too, and
+//! is woken and told NOT_LEADER_OR_FOLLOWER where it does not. They are found by topic and
+//! index: each topic of the image holds its own (`Topic::leader`), so that a request looks up
+//! its topic and nothing else.
 
 pub mod brokers;
 pub mod follower;
@@ -46,7 +48,8 @@ impl HostedPartition {
         }
     }
 
-    /// This node has a replica, whose log directory is offline: since the start, or it has failed since.
+    /// This node has a replica, whose log directory is offline: since the
+    /// start, or it has failed since.
     pub fn is_offline(&self) -> bool {
         match self {
             HostedPartition::Elsewhere => false,

@@ -1,6 +1,6 @@
-//! A replica is copied into another log directory of its node: a future replica there is fed from the log, under the
-//! rules by which a follower is fed from its leader, until it has all and takes the log's place (`Log::replace_by`).
-//! `node/moves/` drives it, and informs the controller.
+//! A replica is copied into another log directory of its node: a future replica there is fed from
+//! the log, under the rules by which a follower is fed from its leader, until it has all and takes
+//! the log's place (`Log::replace_by`). `node/moves/` drives it, and informs the controller.
 //!
 //! Kafka: `ReplicaAlterLogDirsThread`, `LocalLeaderEndPoint`.
 
@@ -65,9 +65,11 @@ pub struct Copying {
     way: (Arc<LogDirectory>, Arc<LogDirectory>),
     pub future: Arc<Log>,
     has_begun: bool,
-    /// The log was clean below when the first byte was copied. What the cleaner has done since then the copy may lack.
+    /// The log was clean below when the first byte was copied. What the cleaner has done
+    /// since then the copy may lack.
     pub clean_offset: Option<i64>,
-    /// How often the log had been cut when the two were last known to be one up to the end of the future replica.
+    /// How often the log had been cut when the two were last known to be one up to the
+    /// end of the future replica.
     truncations: Option<u64>,
 }
 
@@ -102,7 +104,8 @@ impl Copying {
         (end - self.future.offsets().log_end_offset).max(0)
     }
 
-    /// Copies the next batches, of about so many bytes, or cuts what the log does not have any more.
+    /// Copies the next batches, of about so many bytes, or cuts what the
+    /// log does not have any more.
     ///
     /// Errors: of either log.
     pub fn step(&mut self, bytes_max: u64, now_ms: i64) -> Result<Copied> {
@@ -113,7 +116,8 @@ impl Copying {
         Ok(copied)
     }
 
-    /// Notes how far the log is clean, unless the last process has copied a part: the cleaner may have been at the log since.
+    /// Notes how far the log is clean, unless the last process has copied a part: the cleaner may
+    /// have been at the log since.
     fn begin(&mut self) -> Result<()> {
         if self.has_begun {
             return Ok(());
@@ -127,8 +131,8 @@ impl Copying {
         Ok(())
     }
 
-    /// Does what can be done for `finish` while appends need not wait. After it returns, what was copied is on disk, and
-    /// the future replica begins where the log does.
+    /// Does what can be done for `finish` while appends need not wait. After it returns, what was
+    /// copied is on disk, and the future replica begins where the log does.
     pub fn prepare(&self) -> Result<()> {
         self.future.flush()?;
         self.future.advance_recovery_point()?;
@@ -146,7 +150,8 @@ impl Copying {
         Ok(())
     }
 
-    /// Copies all that is left; the log's appends and cuts wait meanwhile. `false`: it has been cut since the last step.
+    /// Copies all that is left; the log's appends and cuts wait meanwhile. `false`: it has been
+    /// cut since the last step.
     pub fn finish(&mut self, bytes_max: u64, now_ms: i64) -> Result<bool> {
         if self.truncations != Some(self.current.truncations()) {
             return Ok(false);
@@ -155,8 +160,8 @@ impl Copying {
         Ok(true)
     }
 
-    /// Has the future replica end where the two logs part, if the log was cut since the last look: by the epochs, since
-    /// what was cut before a restart nobody remembers.
+    /// Has the future replica end where the two logs part, if the log was cut since the last look:
+    /// by the epochs, since what was cut before a restart nobody remembers.
     fn reconcile(&mut self, now_ms: i64) -> Result<()> {
         let truncations = self.current.truncations();
         let (current, future) = (&self.current, &self.future);
@@ -185,7 +190,8 @@ impl Copying {
         let whole = bytes_up_to_epoch(&records, i32::MAX)?;
         let records = &mut records[..whole];
         if !records.is_empty() && base_offset(records) < from {
-            // The log begins within its first batch, or this one ends within one that the log does not have so.
+            // The log begins within its first batch, or this one ends within one that
+            // the log does not have so.
             self.cut_to_batch(base_offset(records), now_ms)?;
         }
         append(&self.future, records, now_ms)?;
@@ -205,7 +211,8 @@ impl Copying {
         }
     }
 
-    /// The checkpoint files know of the cut: a start would not look at what is copied anew below the recovery point.
+    /// The checkpoint files know of the cut: a start would not look at what is copied anew
+    /// below the recovery point.
     fn cut_to(&self, offset: i64, now_ms: i64) -> Result<()> {
         let to = || &*self.way.1;
         cleaner_checkpoint::truncate(to, &self.future, offset, now_ms, || Ok(())).map(drop)

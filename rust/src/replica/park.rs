@@ -8,11 +8,11 @@
 //! DeleteRecords       waits for the low watermark
 //! ```
 //!
-//! Which offset the high watermark waits for (with `kafkalite.acks.fsync` the flushed one) is the log's
-//! affair. No wake is lost as long as a waiter registers first and looks at the log afterwards, and the
-//! log tells after each append and flush, also one that failed (`LogObserver`). Nothing moves any more for
-//! those who wait at a partition that is deleted, or that this node does not lead any more: all are woken
-//! (`Waiters::end`), and find out why (`ended`).
+//! Which offset the high watermark waits for (with `kafkalite.acks.fsync` the flushed one) is the
+//! log's affair. No wake is lost as long as a waiter registers first and looks at the log
+//! afterwards, and the log tells after each append and flush, also one that failed (`LogObserver`).
+//! Nothing moves any more for those who wait at a partition that is deleted, or that this node does
+//! not lead any more: all are woken (`Waiters::end`), and find out why (`ended`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -27,7 +27,8 @@ use crate::log::state::ends::LogOffsets;
 /// The `thread` of what the control thread waits for; its `slot` is then a number of Python's.
 pub const CONTROL_THREAD: usize = usize::MAX;
 
-/// A request that waits for anything: the network thread, the connection on it, the response slot of that.
+/// A request that waits for anything: the network thread, the connection on it,
+/// the response slot of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Parked {
     pub thread: usize,
@@ -78,8 +79,8 @@ pub enum StopReason {
     NotLeader { leader_epoch: i32 },
 }
 
-/// The waiters of one partition while this node leads it, each once. Found by their names: who waits at a thousand partitions
-/// leaves all of them when one has moved, and others wait there too.
+/// The waiters of one partition while this node leads it, each once. Found by their names: who
+/// waits at a thousand partitions leaves all of them when one has moved, and others wait there too.
 pub struct Waiters {
     parked: Mutex<HashMap<Parked, WaitFor, RandomState>>,
     waker: Arc<dyn Wake>,
@@ -193,8 +194,8 @@ mod tests {
         }
     }
 
-    /// Each of the requests that one flush committed woke its network thread for itself, if that was
-    /// quick enough to have taken the one before.
+    /// Each of the requests that one flush committed woke its network thread for itself, if that
+    /// was quick enough to have taken the one before.
     #[test]
     fn all_whose_wait_is_over_are_told_at_once_and_in_their_order() {
         let calls = Arc::new(Calls::default());
@@ -215,7 +216,8 @@ mod tests {
         assert_eq!(*calls.0.lock(), [vec![0, 2, 4], vec![1, 3]]);
     }
 
-    /// Each looked through all the others: with 400 consumers of 1,000 partitions a record cost 0.7 s.
+    /// Each looked through all the others: with 400 consumers of 1,000
+    /// partitions a record cost 0.7 s.
     #[test]
     fn who_leaves_does_not_look_through_those_that_stay() {
         let health = Arc::new(Health::new(Path::new("/")));

@@ -50,15 +50,16 @@ pub struct Partition {
 
 /// Batches for a partition, by who brings them.
 pub enum Batches<'a> {
-    /// `guard`: that of the verification of its transaction, if there is one. `acks_all`: the client waits until all
-    /// in-sync replicas have them.
+    /// `guard`: that of the verification of its transaction, if there is one. `acks_all`: the
+    /// client waits until all in-sync replicas have them.
     OfClient {
         records: &'a mut [u8],
         guard: u64,
         acks_all: bool,
     },
-    /// `transaction_version`: of the transactions that markers among them end. `decided_in`: the leader epoch in which the
-    /// coordinator has decided them, by what the log held until then: they are taken in no other; `None`: in any.
+    /// `transaction_version`: of the transactions that markers among them end. `decided_in`: the
+    /// leader epoch in which the coordinator has decided them, by what the log held until then:
+    /// they are taken in no other; `None`: in any.
     OfCoordinator {
         records: &'a mut [u8],
         transaction_version: Option<i16>,
@@ -67,12 +68,12 @@ pub enum Batches<'a> {
 }
 
 impl Partition {
-    /// Puts a log into the role that `registration` gives this node, from which it knows the leader epoch and whom to
-    /// tell what becomes of it.
+    /// Puts a log into the role that `registration` gives this node, from which it knows the leader
+    /// epoch and whom to tell what becomes of it.
     ///
-    /// The waiters are those of `older`, the replica that was in this place before, if both lead: whoever
-    /// waits there waits on. What comes to `older` still is refused. The caller publishes the replica, and then calls
-    /// `succeed`.
+    /// The waiters are those of `older`, the replica that was in this place before, if both lead:
+    /// whoever waits there waits on. What comes to `older` still is refused. The caller publishes
+    /// the replica, and then calls `succeed`.
     pub fn new(
         (directory, log): (Arc<LogDirectory>, Arc<Log>),
         registration: &PartitionRegistration,
@@ -104,7 +105,8 @@ impl Partition {
         }
         let is_alone = role == Role::Leader && registration.replicas.len() == 1;
         if !is_alone {
-            // Before anything is appended in the new role: what counted as replicated in the one before says nothing.
+            // Before anything is appended in the new role: what counted as replicated in the
+            // one before says nothing.
             log.set_replicated_offset(log.high_watermark());
         }
         log.lead(match role {
@@ -159,8 +161,9 @@ impl Partition {
         is_led_so && (self.leading.is_some() || !leads_others)
     }
 
-    /// Has those who wait at `older` look again, after this replica was published in its place. A Fetch that
-    /// names its leader epoch may be of the epoch before; what a leader has promised, a follower cannot keep.
+    /// Has those who wait at `older` look again, after this replica was published in its place.
+    /// A Fetch that names its leader epoch may be of the epoch before; what a leader has
+    /// promised, a follower cannot keep.
     pub fn succeed(&self, older: &Partition) {
         if Arc::ptr_eq(&self.waiters, &older.waiters) {
             older.waiters.wake_readers();
@@ -192,12 +195,14 @@ impl Partition {
         }
     }
 
-    /// Records that were appended here, up to `last_offset`, are committed. `None`: they may still be.
+    /// Records that were appended here, up to `last_offset`, are committed.
+    /// `None`: they may still be.
     ///
-    /// Errors: why they never will be, as far as this node can tell: `NotLeader`, `LogDeleted`, that of a
-    /// log directory that has failed.
+    /// Errors: why they never will be, as far as this node can tell: `NotLeader`, `LogDeleted`,
+    /// that of a log directory that has failed.
     pub fn committed(&self, last_offset: i64) -> Option<Result<()>> {
-        // Before it is asked who leads: it is told here that another one does before records of that one can move it.
+        // Before it is asked who leads: it is told here that another one does before records
+        // of that one can move it.
         let is_passed = self.log.high_watermark() > last_offset;
         let ended = self.waiters.ended();
         if matches!(ended, Some(StopReason::NotLeader { .. })) {
@@ -220,7 +225,8 @@ impl Partition {
         }
     }
 
-    /// As `committed`, for a client that wants as many replicas to have them as `min.insync.replicas` asks for.
+    /// As `committed`, for a client that wants as many replicas to have them as
+    /// `min.insync.replicas` asks for.
     ///
     /// Errors: as `committed`; `NotEnoughReplicasAfterAppend`.
     pub fn acknowledged(&self, last_offset: i64) -> Option<Result<()>> {
@@ -241,7 +247,8 @@ impl Partition {
         self.log.config().min_in_sync_replicas as usize
     }
 
-    /// Errors: `NotEnoughReplicas`, where records that all in-sync replicas are to have are not taken.
+    /// Errors: `NotEnoughReplicas`, where records that all in-sync replicas
+    /// are to have are not taken.
     fn check_in_sync(&self) -> Result<()> {
         let is_under = self
             .leading
@@ -271,13 +278,14 @@ impl Partition {
         }
     }
 
-    /// Appends batches in the leader epoch of the moment at which the append lock is had, each an answer in
-    /// their order. A change of role or epoch does not wait for an append that is under way, since its log
-    /// directory may not answer: that one ends as it began, and the next one sees the change.
+    /// Appends batches in the leader epoch of the moment at which the append lock is had, each
+    /// an answer in their order. A change of role or epoch does not wait for an append that is
+    /// under way, since its log directory may not answer: that one ends as it began, and the
+    /// next one sees the change.
     ///
-    /// Errors, of each: as `leading_epoch`, and as `Log::append`; `NotLeader` of all, where one of them was decided in another
-    /// epoch; `NotEnoughReplicas`, where it is to be on all in-sync
-    /// replicas.
+    /// Errors, of each: as `leading_epoch`, and as `Log::append`; `NotLeader` of all,
+    /// where one of them was decided in another epoch; `NotEnoughReplicas`, where it is to
+    /// be on all in-sync replicas.
     pub fn append<'a>(
         &self,
         batches: impl ExactSizeIterator<Item = Batches<'a>>,

@@ -47,7 +47,8 @@ impl Replication {
         self.lag_ms_max.store(lag_ms_max, Ordering::Relaxed);
     }
 
-    /// How long what was sent and fetched is remembered: so many samples, each of so many milliseconds.
+    /// How long what was sent and fetched is remembered: so many samples, each
+    /// of so many milliseconds.
     pub fn set_throttle_samples(&self, (samples_max, sample_ms): (usize, i64)) {
         for throttle in [&self.leader_throttle, &self.follower_throttle] {
             throttle.set_samples(samples_max, sample_ms);

@@ -1,5 +1,6 @@
-//! The bytes a second that replication may take for throttled replicas (KIP-73, `ReplicationQuotaManager`): one bound for
-//! what this broker sends as a leader, one for what it fetches as a follower.
+//! The bytes a second that replication may take for throttled replicas (KIP-73,
+//! `ReplicationQuotaManager`): one bound for what this broker sends as a leader, one for what
+//! it fetches as a follower.
 //!
 //! ```text
 //! topic   leader.replication.throttled.replicas    which replicas (`LogConfig`)
@@ -9,10 +10,10 @@
 //!  │ 1 s │ 1 s │ … │ 1 s │  replication.quota.window.num of replication.quota.window.size.seconds each
 //! ```
 //!
-//! All that goes for a throttled replica is counted, of one in sync too; held back is only one that is not in sync, so
-//! that no throttle takes a replica out of the in-sync ones. Who asks gives the time, of a clock that is not set back
-//! (`clock::monotonic_ms`). Where no rate is set, that is one look at a number. Moves between log directories have a bound of
-//! their own (`node/moves/`).
+//! All that goes for a throttled replica is counted, of one in sync too; held back is only one that
+//! is not in sync, so that no throttle takes a replica out of the in-sync ones. Who asks gives the
+//! time, of a clock that is not set back (`clock::monotonic_ms`). Where no rate is set, that is one
+//! look at a number. Moves between log directories have a bound of their own (`node/moves/`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -24,7 +25,8 @@ use crate::replica::{Partition, Role};
 /// No bound (`QuotaConfig.QUOTA_BYTES_PER_SECOND_DEFAULT`).
 pub const UNBOUNDED: i64 = i64::MAX;
 
-/// Kafka's defaults of `replication.quota.window.num` and, in milliseconds, `replication.quota.window.size.seconds`.
+/// Kafka's defaults of `replication.quota.window.num` and, in milliseconds,
+/// `replication.quota.window.size.seconds`.
 pub const THROTTLE_SAMPLES: (usize, i64) = (11, 1_000);
 
 struct Sample {
@@ -63,7 +65,8 @@ impl Rate {
         match newest.filter(|newest| now_ms.saturating_sub(newest.start_ms) < sample_ms) {
             Some(newest) => {
                 newest.bytes = newest.bytes.saturating_add(bytes);
-                // A thread may have looked at the clock before another one that has counted already.
+                // A thread may have looked at the clock before another one
+                // that has counted already.
                 newest.last_ms = newest.last_ms.max(now_ms);
             }
             None => self.samples.push_back(Sample {
@@ -92,8 +95,8 @@ impl Rate {
         self.total_bytes() as f64 * 1_000.0 / elapsed_ms as f64
     }
 
-    /// In how many milliseconds the rate is down to `bytes_per_second` if nothing is added, or something else has
-    /// changed: the oldest sample is over.
+    /// In how many milliseconds the rate is down to `bytes_per_second` if nothing is added, or
+    /// something else has changed: the oldest sample is over.
     fn falls_in_ms(&mut self, bytes_per_second: i64, now_ms: i64) -> i64 {
         self.expire(now_ms);
         let Some(oldest) = self.samples.front() else {
@@ -162,7 +165,8 @@ impl Throttle {
         self.rate.lock().bytes_per_second(now_ms)
     }
 
-    /// After how many milliseconds it is worth while to ask again whether it is exceeded, if nothing is counted meanwhile.
+    /// After how many milliseconds it is worth while to ask again whether it is exceeded, if
+    /// nothing is counted meanwhile.
     pub fn falls_in_ms(&self, now_ms: i64) -> i64 {
         let most = self.bytes_per_second_max();
         self.rate.lock().falls_in_ms(most, now_ms)
@@ -184,7 +188,8 @@ impl Partition {
         }
     }
 
-    /// This follower is to fetch nothing while the throttle is exceeded (`RemoteLeaderEndPoint.shouldFollowerThrottle`).
+    /// This follower is to fetch nothing while the throttle is exceeded
+    /// (`RemoteLeaderEndPoint.shouldFollowerThrottle`).
     pub(super) fn is_held_back(&self) -> bool {
         self.is_throttled(Role::Follower) && self.lag() != Some(0)
     }
@@ -217,7 +222,8 @@ mod tests {
 
     const MB: u64 = 1_000_000;
 
-    /// The milliseconds that `total` bytes take in answers of `answer` bytes, asked for as soon as they may be.
+    /// The milliseconds that `total` bytes take in answers of `answer` bytes, asked
+    /// for as soon as they may be.
     fn time_of(throttle: &Throttle, total: u64, answer: u64) -> i64 {
         let (mut now_ms, mut sent) = (1_000_000, 0);
         while sent < total {
@@ -265,8 +271,8 @@ mod tests {
             throttle.set_samples(samples_max, sample_ms);
             time_of(&throttle, 60 * MB, 10 * MB)
         };
-        // Six answers, of which the last is not waited for: ten seconds each at the rate, and less where an
-        // answer is forgotten before.
+        // Six answers, of which the last is not waited for: ten seconds each at the rate, and less
+        // where an answer is forgotten before.
         assert!((50_000..=51_000).contains(&took_ms(11, 1_000)));
         assert!((50_000..=51_000).contains(&took_ms(2, 30_000)));
         assert!((10_000..=10_100).contains(&took_ms(2, 1_000)));

@@ -1,5 +1,5 @@
-//! Numbers by which the control thread of Python is woken. Those of its own calls, which it counts up from
-//! `STOP_NUMBER`, are beside them (`python/kafkalite/calls.py`).
+//! Numbers by which the control thread of Python is woken. Those of its own calls, which it counts
+//! up from `STOP_NUMBER`, are beside them (`python/kafkalite/calls.py`).
 
 /// The broker begins to stop.
 pub const STOP_NUMBER: u64 = 0;
@@ -9,7 +9,8 @@ pub const OUTBOUND_ANSWERS_NUMBER: u64 = u64::MAX - 1;
 pub const LEAVE_NUMBER: u64 = u64::MAX - 2;
 /// Leaders of this node propose changes of their in-sync replicas (`isr_changes.rs`).
 pub const ISR_CHANGES_NUMBER: u64 = u64::MAX - 3;
-/// Replicas of this node have moved to other log directories, which the controller is to be told (`moves.rs`).
+/// Replicas of this node have moved to other log directories, which the controller is
+/// to be told (`moves.rs`).
 pub const ASSIGNMENTS_NUMBER: u64 = u64::MAX - 4;
 
 // Two with one number would call each other's code.

@@ -26,9 +26,9 @@ pub fn frame_size(bytes: &[u8], request_bytes_max: usize) -> Result<Option<usize
     }
 }
 
-/// Puts the size in front of a response that was begun with `begin_response`. `further_bytes` of the
-/// frame follow it. Errors: `MalformedRequest` where that is more than `bytes_max`; nobody asks for so
-/// much who means it.
+/// Puts the size in front of a response that was begun with `begin_response`. `further_bytes` of
+/// the frame follow it. Errors: `MalformedRequest` where that is more than `bytes_max`; nobody asks
+/// for so much who means it.
 #[inline]
 pub fn finish(response: &mut [u8], further_bytes: usize, bytes_max: i32) -> Result<()> {
     let Some((field, content)) = response.split_first_chunk_mut::<SIZE_BYTES>() else {

@@ -54,7 +54,8 @@ impl<'a> RequestHeader<'a> {
         })
     }
 
-    /// A response to this request: room for the size, then the header. `frame::finish` completes it.
+    /// A response to this request: room for the size, then the header.
+    /// `frame::finish` completes it.
     pub fn begin_response(&self, capacity: usize) -> Writer {
         begin_response(
             self.correlation_id,

@@ -46,8 +46,8 @@ public final class Driver {
     }
 
     /**
-     * Returns once connected; the connection is served by threads that die with the JVM. A program of
-     * its own, which is what a second argument asks for, ends with the connection.
+     * Returns once connected; the connection is served by threads that die with the JVM. A program
+     * of its own, which is what a second argument asks for, ends with the connection.
      */
     public static void main(String[] arguments) throws IOException {
         Socket connection = new Socket("127.0.0.1", Integer.parseInt(arguments[0]));

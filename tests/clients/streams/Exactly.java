@@ -18,8 +18,8 @@ import org.apache.kafka.streams.kstream.TimeWindows;
  * test_streams_exactly_once.py computes what it must say.
  *
  * <p>`totals`: after each order, the sum of the values of its key. `windows`: after each order, how
- * many its key has in the same ten seconds. `joined`: each order with each payment of its key that is
- * no more than five seconds away.
+ * many its key has in the same ten seconds. `joined`: each order with each payment of its key that
+ * is no more than five seconds away.
  */
 public final class Exactly {
     private static final Duration WINDOW = Duration.ofSeconds(10);

@@ -1,6 +1,7 @@
-//! A broker: a disk, and a process on it that is killed and started again. The process is the engine (`Node`, its logs,
-//! its replicas); what its network threads and its control thread are otherwise is played by `membership.rs`, `serving.rs`,
-//! `fetcher.rs`, and here for timers and AlterPartition.
+//! A broker: a disk, and a process on it that is killed and started again. The process is the
+//! engine (`Node`, its logs, its replicas); what its network threads and its control thread
+//! are otherwise is played by `membership.rs`, `serving.rs`, `fetcher.rs`, and here for
+//! timers and AlterPartition.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -35,7 +36,8 @@ pub struct Broker {
     pub storage: MemoryStorage,
     paths: Vec<PathBuf>,
     metadata_path: PathBuf,
-    /// The file `kafkalite-broker-epoch`: what is on disk is what the process of this epoch had acknowledged.
+    /// The file `kafkalite-broker-epoch`: what is on disk is what the process of
+    /// this epoch had acknowledged.
     pub stored_epoch: i64,
     /// Counts processes and their ends: an event of another one is dropped.
     pub life: u64,
@@ -183,7 +185,8 @@ impl World {
         }
     }
 
-    // --- life and death ---------------------------------------------------------------------------
+    // --- life and death
+    // ---------------------------------------------------------------------------
 
     pub fn start_broker(&mut self, id: i32) {
         let now_ms = self.clock_of(id);
@@ -305,7 +308,8 @@ impl World {
         self.after(pause_ms, id, move |world| world.kill(id, Crash::Kill));
     }
 
-    /// Whoever stands still goes on, whoever is dead starts, whoever has a failed disk gets another process.
+    /// Whoever stands still goes on, whoever is dead starts, whoever has a failed
+    /// disk gets another process.
     pub fn heal(&mut self) {
         for id in 1..=self.plan.brokers {
             self.broker(id).paused_until_ms = 0;
@@ -317,7 +321,8 @@ impl World {
         }
     }
 
-    // --- timers -----------------------------------------------------------------------------------
+    // --- timers
+    // -----------------------------------------------------------------------------------
 
     pub fn sweep(&mut self, id: i32) {
         let now_ms = self.clock_of(id);
@@ -358,7 +363,8 @@ impl World {
         });
     }
 
-    // --- AlterPartition ---------------------------------------------------------------------------
+    // --- AlterPartition
+    // ---------------------------------------------------------------------------
 
     /// What the leaders of a broker want of the controller is asked, one request at a time.
     pub fn take_isr_changes(&mut self, id: i32) {
@@ -418,7 +424,8 @@ impl World {
         );
     }
 
-    /// What an event has set in motion: requests that may go on, proposals, metadata that somebody waits for.
+    /// What an event has set in motion: requests that may go on, proposals, metadata
+    /// that somebody waits for.
     pub fn settle(&mut self) {
         let version = self.controller.version();
         let waits = |(known, _): &(i64, _)| *known >= version;

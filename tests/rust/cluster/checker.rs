@@ -1,5 +1,5 @@
-//! What must hold after each event, and at the end. The truth of a partition is what any leader's high watermark has ever
-//! covered: whoever shows it or acknowledges by it has promised it.
+//! What must hold after each event, and at the end. The truth of a partition is what any leader's
+//! high watermark has ever covered: whoever shows it or acknowledges by it has promised it.
 //!
 //! ```text
 //! StrongIsr            each running member of ISR ∪ ELR holds all that is committed
@@ -15,7 +15,8 @@
 //! Deleted              once DeleteRecords has an answer no replica in sync has the records
 //! EpochsGrow, MetadataLogMatching   see `metadata_checker.rs`
 //! ```
-//! After an unclean election the truth is what the new leader has of it: older leaders are believed no more.
+//! After an unclean election the truth is what the new leader has of it: older
+//! leaders are believed no more.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -41,7 +42,8 @@ struct Truth {
     committed: Vec<Entry>,
     /// How often an unclean election has cut it.
     turn: u64,
-    /// Where the log of a leader has begun: followers may have other records before that, which no leader can tell.
+    /// Where the log of a leader has begun: followers may have other records before that,
+    /// which no leader can tell.
     deleted: i64,
     /// Leaders of earlier epochs are not believed.
     since_epoch: i32,
@@ -288,7 +290,8 @@ impl World {
         }
     }
 
-    // --- the end ----------------------------------------------------------------------------------
+    // --- the end
+    // ----------------------------------------------------------------------------------
 
     /// Everybody runs, is in sync and holds the same, and nobody waits.
     pub fn is_at_rest(&self) -> bool {
@@ -489,9 +492,9 @@ impl Checker {
 }
 
 impl Truth {
-    /// Each record of an epoch at an offset is one record, behind one other: with that, logs that agree in one place
-    /// agree in all before it.
-    /// `before`: the value behind which the first one stands; `None` where that was deleted.
+    /// Each record of an epoch at an offset is one record, behind one other: with that, logs that
+    /// agree in one place agree in all before it. `before`: the value behind which the first one
+    /// stands; `None` where that was deleted.
     fn note_written(&mut self, index: usize, mut before: Option<u64>, new: &[Entry]) {
         for entry in new {
             let place = (entry.leader_epoch, entry.offset);

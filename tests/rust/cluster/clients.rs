@@ -1,4 +1,5 @@
-//! Producers that send each value once or again and again, and consumers that remember what they saw.
+//! Producers that send each value once or again and again, and consumers
+//! that remember what they saw.
 
 use std::sync::Arc;
 
@@ -105,7 +106,8 @@ impl World {
         (self.values * 100) as i64 + number as i64
     }
 
-    // --- producers --------------------------------------------------------------------------------
+    // --- producers
+    // --------------------------------------------------------------------------------
 
     fn produce(&mut self, number: usize) {
         // Those of a story send one batch.
@@ -181,7 +183,8 @@ impl World {
                 producer.sequence += count;
                 producer.sent = None;
             }
-            // OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID: what came before is lost.
+            // OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID:
+            // what came before is lost.
             Some(45 | 47 | 59) => {
                 producer.sent = None;
                 let id = self.new_producer_id(number);
@@ -200,7 +203,8 @@ impl World {
         self.after(pause_ms, CLIENT, move |world| world.produce(number));
     }
 
-    // --- DeleteRecords ----------------------------------------------------------------------------
+    // --- DeleteRecords
+    // ----------------------------------------------------------------------------
 
     /// Some committed records of a partition are to go.
     pub fn delete_records(&mut self, index: usize) {
@@ -220,7 +224,8 @@ impl World {
         );
     }
 
-    // --- consumers --------------------------------------------------------------------------------
+    // --- consumers
+    // --------------------------------------------------------------------------------
 
     fn consume(&mut self, number: usize, index: usize) {
         if self.is_over {
@@ -295,8 +300,8 @@ impl World {
                         let preferred = preferred_read_replica(body).unwrap();
                         consumer.near[index] = preferred.or(near);
                     }
-                    // OFFSET_OUT_OF_RANGE, of a leader: records were deleted, or this is after an unclean election, or
-                    // the leader has not heard yet.
+                    // OFFSET_OUT_OF_RANGE, of a leader: records were deleted, or this is after an
+                    // unclean election, or the leader has not heard yet.
                     1 if from == leader => {
                         let leader = self.brokers[&leader].replica(index);
                         *position = leader.map_or(0, start_of);

@@ -1,5 +1,5 @@
-//! What strikes: processes die, power is cut, disks fail, processes stand still, clocks jump, links are cut one way or
-//! both, and the cluster is changed on purpose, or records are deleted.
+//! What strikes: processes die, power is cut, disks fail, processes stand still, clocks jump, links
+//! are cut one way or both, and the cluster is changed on purpose, or records are deleted.
 
 use super::controller::Election;
 use super::world::{CONTROLLER, World};

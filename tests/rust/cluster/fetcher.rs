@@ -1,5 +1,5 @@
-//! How a broker follows: the engine's session with each leader, and the turns of a fetcher thread around it. Ask, take
-//! the answer, flush what it has touched, ask again.
+//! How a broker follows: the engine's session with each leader, and the turns of a fetcher thread
+//! around it. Ask, take the answer, flush what it has touched, ask again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -170,7 +170,8 @@ impl World {
         if let Some(planted) = planted {
             planted.after_answer(self, id, &answer);
         }
-        // One that has less than its leader has committed is counted on by nobody, and goes on while its disk works.
+        // One that has less than its leader has committed is counted on by nobody, and goes
+        // on while its disk works.
         let is_behind = |each: &Arc<Partition>| each.lag().is_some_and(|lag| lag > 0);
         let (behind, near): (Vec<_>, Vec<_>) = touched.into_iter().partition(is_behind);
         for each in behind {

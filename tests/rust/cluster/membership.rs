@@ -1,5 +1,6 @@
-//! A broker as a member of the cluster: it registers, sends heartbeats, and has metadata come into force, by which its logs are
-//! loaded, its replicas lead or follow, and replicas are made and deleted.
+//! A broker as a member of the cluster: it registers, sends heartbeats, and has metadata
+//! come into force, by which its logs are loaded, its replicas lead or follow, and
+//! replicas are made and deleted.
 
 use kafkalite::log::config::LogConfig;
 use kafkalite::node::{MetadataDelta, TopicPlan};
@@ -19,7 +20,8 @@ pub const CONTROLLER_MS: i64 = 600;
 const MOVED_BYTES: u64 = 600;
 
 impl World {
-    // --- the controller's clients -----------------------------------------------------------------
+    // --- the controller's clients
+    // -----------------------------------------------------------------
 
     pub fn register(&mut self, id: i32) {
         let incarnation = self.broker(id).life;
@@ -82,7 +84,8 @@ impl World {
 
     fn on_heartbeat(&mut self, id: i32, answer: HeartbeatAnswer) {
         if answer.error_code == code::STALE_BROKER_EPOCH {
-            // A late registration of an earlier process has taken the place of this one's: `replication/lifecycle.py` ends.
+            // A late registration of an earlier process has taken the place of this one's:
+            // `replication/lifecycle.py` ends.
             self.see("replaced registration");
             return self.kill(id, Crash::Kill);
         }
@@ -99,7 +102,8 @@ impl World {
         (0..self.plan.partitions).filter(is_offline).collect()
     }
 
-    /// Asks for metadata that is newer than what is in force; the controller answers when there is some.
+    /// Asks for metadata that is newer than what is in force; the controller
+    /// answers when there is some.
     fn pull(&mut self, id: i32) {
         let known = self.process(id).expect("alive").version;
         self.call(
@@ -175,7 +179,8 @@ impl World {
         let node = process.node.as_ref().expect("loaded");
         seam::set_brokers(node, metadata);
         seam::set_lag(node, lag_ms);
-        // A leader that waited for a broker which is fenced by now commits, also one that is none in the next step.
+        // A leader that waited for a broker which is fenced by now commits, also one that
+        // is none in the next step.
         self.check_replicas();
         let process = self.process(id).expect("alive");
         let node = process.node.as_ref().expect("loaded");
@@ -220,7 +225,8 @@ impl World {
 
     fn ask_assignment(&mut self, id: i32, place: (usize, Uuid)) {
         let broker_epoch = self.process(id).expect("alive").broker_epoch;
-        // Requests of a connection keep their order: an earlier one does not come after a later one.
+        // Requests of a connection keep their order: an earlier one does
+        // not come after a later one.
         let is_last = move |world: &mut World| {
             let process = world.process(id);
             process.is_some_and(|process| process.places.get(&place.0) == Some(&place.1))
@@ -302,9 +308,10 @@ impl World {
         self.checkpoint(id);
     }
 
-    /// The configuration of logs where the metadata is at this version. Brokers hear at once that more replicas are
-    /// needed, and keep to that until their metadata has come as far: a leader that is told of a smaller ISR before
-    /// commits alone what those do not have that have left and may be elected. Kafka's do.
+    /// The configuration of logs where the metadata is at this version. Brokers hear at once that
+    /// more replicas are needed, and keep to that until their metadata has come as far: a leader
+    /// that is told of a smaller ISR before commits alone what those do not have that have left and
+    /// may be elected. Kafka's do.
     fn log_config(&self, version: i64) -> LogConfig {
         let since = version.max(0)..=self.controller.version();
         let min_isr = since.map(|at| self.controller.at(at).min_isr).max();

@@ -1,4 +1,5 @@
-//! Logs of replicas as they were last looked at, so that only what is new is read, and where they began.
+//! Logs of replicas as they were last looked at, so that only what is new is
+//! read, and where they began.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -65,8 +66,8 @@ impl Mirror {
             && self.entries_up_to(end, from) == other.entries_up_to(end, from)
     }
 
-    /// Below `deleted` nothing is compared: what a follower has there is not promised to anybody, and goes as soon as it
-    /// takes its leader's log start over.
+    /// Below `deleted` nothing is compared: what a follower has there is not promised to anybody,
+    /// and goes as soon as it takes its leader's log start over.
     pub fn match_with(&mut self, turn: u64, committed: &[Entry], deleted: i64) {
         if self.turn != turn {
             (self.turn, self.matched) = (turn, self.start);
@@ -122,8 +123,9 @@ pub fn check_start(
     }
 }
 
-/// The first batch has this offset: a follower that begins within a batch of its leader's gets all of it, and has its log
-/// begin where the batch does until it knows the rest of that to be committed.
+/// The first batch has this offset: a follower that begins within a batch of its
+/// leader's gets all of it, and has its log begin where the batch does until it knows
+/// the rest of that to be committed.
 fn begins_within_a_batch(partition: &Partition, offset: i64) -> bool {
     let start = partition.log.offsets().log_start_offset;
     let header = BatchHeader::parse(&bytes_from(partition, start)).unwrap();

@@ -1,8 +1,10 @@
-//! Clusters of three to five brokers in one thread, each history determined by one number: `make sim-cluster SEED=7`.
+//! Clusters of three to five brokers in one thread, each history determined by one number:
+//! `make sim-cluster SEED=7`.
 //!
-//! A broker is the engine as it is: `Node`, logs on a storage in memory, replicas, what a leader knows of its followers, the
-//! follower's session, Produce, Fetch and ListOffsets from bytes to bytes. Threads, sockets and disks are played by the
-//! files here, and Kafka's controllers by a model of theirs.
+//! A broker is the engine as it is: `Node`, logs on a storage in memory, replicas, what a
+//! leader knows of its followers, the follower's session, Produce, Fetch and ListOffsets from
+//! bytes to bytes. Threads, sockets and disks are played by the files here, and Kafka's
+//! controllers by a model of theirs.
 //!
 //! ```text
 //! world.rs       events, time, the network        plan.rs      what a seed is about

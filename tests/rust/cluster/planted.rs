@@ -1,5 +1,6 @@
-//! Bugs that the seeds have to find. The engine has none of them and no switch for them: each is what a shell around it, or
-//! the controller, does wrong, or a decision of the engine's that is taken here once more and wrongly, right after it.
+//! Bugs that the seeds have to find. The engine has none of them and no switch for them: each is
+//! what a shell around it, or the controller, does wrong, or a decision of the engine's that is
+//! taken here once more and wrongly, right after it.
 //!
 //! ```text
 //! hw_by_isr                  the high watermark by the committed ISR, not by the maximal one
@@ -104,15 +105,16 @@ impl Planted {
                 plan.faults = vec![Fault::PowerCut, Fault::PowerCuts];
             }
             Planted::NoBrokerEpochCheck => {
-                // A request of a process that has died must come when the next one is active, which has not got back from its
-                // leader what it has lost.
+                // A request of a process that has died must come when the next one is active, which
+                // has not got back from its leader what it has lost.
                 (plan.is_durable, plan.min_isr, plan.session_ms) = (false, 3, 1_000);
                 (plan.brokers, plan.partitions, plan.replication) = (3, 1, 3);
                 (plan.late_per_mille, plan.late_ms_max) = (200, 4_000);
                 plan.faults = vec![Fault::PowerCut, Fault::CutOneWay, Fault::CutOneWay];
             }
             Planted::NewerEpochTaken => {
-                // The leader is another one, has cut its log and has got other records, and the follower has not heard.
+                // The leader is another one, has cut its log and has got other records, and
+                // the follower has not heard.
                 (plan.brokers, plan.partitions, plan.replication) = (3, 1, 3);
                 (plan.reads_late, plan.is_durable, plan.events) = (true, false, 4_000);
                 (plan.producers, plan.produce_pause_ms) = (4, 5);
@@ -349,7 +351,8 @@ pub fn append(partition: &Partition, records: &mut [u8], now_ms: i64) -> Result<
     partition.log.append(&mut [request], now_ms).remove(0)
 }
 
-/// The first offset of what was appended, once the high watermark of the log has passed all of it; `None`: not yet.
+/// The first offset of what was appended, once the high watermark of the log has passed
+/// all of it; `None`: not yet.
 pub fn success(produce: &Produce) -> Option<(usize, i64)> {
     produce
         .partitions

@@ -1,5 +1,5 @@
-//! The places where the simulation meets the engine's replication: metadata in its words, and what its leaders ask of
-//! the controller.
+//! The places where the simulation meets the engine's replication: metadata in its words, and what
+//! its leaders ask of the controller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -149,7 +149,8 @@ pub fn take_isr_changes(node: &Node) -> Vec<Asked> {
     taken.into_iter().map(Asked).collect()
 }
 
-/// Has the leader know what the controller said, in Kafka's way to read it (`Partition.submitAlterPartition`).
+/// Has the leader know what the controller said, in Kafka's way to read it
+/// (`Partition.submitAlterPartition`).
 pub fn settle(node: &Node, asked: Asked, answer: &Altered) {
     let said = match answer.error_code {
         code::NONE => IsrAnswer::Accepted {

@@ -1,5 +1,6 @@
-//! Seeds are run here: five hundred in each `make test`, a hundred thousand in the long run, or what `make sim-cluster` asks
-//! for. A failing seed prints its last steps and the command that repeats it.
+//! Seeds are run here: five hundred in each `make test`, a hundred thousand in the long
+//! run, or what `make sim-cluster` asks for. A failing seed prints its last steps and the
+//! command that repeats it.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -51,7 +52,8 @@ thread_local! {
     static PLACE: Cell<Option<String>> = const { Cell::new(None) };
 }
 
-/// A violation is a panic, the checker's or the engine's own. It is told with the steps before it, not when it happens.
+/// A violation is a panic, the checker's or the engine's own. It is told with the steps before
+/// it, not when it happens.
 fn keep_quiet() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -167,7 +169,8 @@ fn a_seed_is_the_same_history_each_time() {
 
 #[test]
 fn each_planted_bug_is_found() {
-    // Most are found in a hundred: none is to be missed because something else has changed a little.
+    // Most are found in a hundred: none is to be missed because something
+    // else has changed a little.
     let seeds = if is_long_run() { 20 * SEEDS } else { 4 * SEEDS };
     let wanted = wanted_bug();
     let bugs = planted::ALL.iter().copied();

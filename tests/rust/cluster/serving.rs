@@ -1,5 +1,6 @@
-//! What others ask of a broker: Fetch of followers and consumers, ListOffsets of followers, Produce, DeleteRecords. The engine's own
-//! readers, judges and answers of these requests; what is here stands for the network threads around them.
+//! What others ask of a broker: Fetch of followers and consumers, ListOffsets of followers,
+//! Produce, DeleteRecords. The engine's own readers, judges and answers of these requests; what is
+//! here stands for the network threads around them.
 
 use std::sync::Arc;
 
@@ -73,7 +74,8 @@ impl World {
         }
     }
 
-    // --- Fetch ------------------------------------------------------------------------------------
+    // --- Fetch
+    // ------------------------------------------------------------------------------------
 
     pub fn serve_fetch(&mut self, id: i32, version: i16, body: &[u8], reply: Reply<Vec<u8>>) {
         let (now_ms, planted) = (self.clock_of(id).cast_unsigned(), self.planted);
@@ -174,7 +176,8 @@ impl World {
         reply(self, answer.expect("no records"));
     }
 
-    // --- Produce ----------------------------------------------------------------------------------
+    // --- Produce
+    // ----------------------------------------------------------------------------------
 
     pub fn serve_produce(&mut self, id: i32, body: &[u8], reply: Reply<Vec<u8>>) {
         let now_ms = self.clock_of(id);
@@ -282,9 +285,11 @@ impl World {
         reply(self, answer);
     }
 
-    // --- DeleteRecords ----------------------------------------------------------------------------
+    // --- DeleteRecords
+    // ----------------------------------------------------------------------------
 
-    /// As `net/control/log_calls.rs`; the answer is whether no replica that lives has the records any more.
+    /// As `net/control/log_calls.rs`; the answer is whether no replica that lives
+    /// has the records any more.
     pub fn serve_delete(&mut self, id: i32, (index, offset): (usize, i64), reply: Reply<bool>) {
         let Some(partition) = self.brokers[&id].replica(index) else {
             return;
@@ -350,8 +355,9 @@ impl World {
     }
 }
 
-/// The bytes of an answer. With a `late` partition its records are read now, wherever its log has got to since: what a
-/// broker does that sends from a file which somebody cuts meanwhile. `None`: the file has become too short.
+/// The bytes of an answer. With a `late` partition its records are read now, wherever its log has
+/// got to since: what a broker does that sends from a file which somebody cuts meanwhile. `None`:
+/// the file has become too short.
 fn bytes_of(chunks: Vec<Chunk>, late: Option<&Arc<Partition>>) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     for chunk in chunks {

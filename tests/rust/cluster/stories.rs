@@ -82,8 +82,9 @@ impl World {
     }
 }
 
-/// KAFKA-6361: a leader that had failed over twice in a row kept records that its follower never had, where truncation went by
-/// high watermarks. KAFKA-15510: the epoch of the last record was forgotten when an answer held none.
+/// KAFKA-6361: a leader that had failed over twice in a row kept records that its follower never
+/// had, where truncation went by high watermarks. KAFKA-15510: the epoch of the last record was
+/// forgotten when an answer held none.
 #[test]
 fn logs_that_parted_in_two_changes_of_leaders_are_one_again() {
     let mut world = cluster(Plan::quiet());
@@ -107,7 +108,8 @@ fn logs_that_parted_in_two_changes_of_leaders_are_one_again() {
     world.rest();
 }
 
-/// KAFKA-13916 (KIP-841): a fenced broker that still fetched was taken into the ISR again and again.
+/// KAFKA-13916 (KIP-841): a fenced broker that still fetched was taken into
+/// the ISR again and again.
 #[test]
 fn a_fenced_broker_that_fetches_stays_out_of_the_isr() {
     let mut world = cluster(Plan::quiet());
@@ -125,8 +127,8 @@ fn a_fenced_broker_that_fetches_stays_out_of_the_isr() {
     assert_eq!(end, own_end, "it went on fetching");
 }
 
-/// KIP-903, KAFKA-15221: the Fetch of a process that was gone by then brought its successor, which had lost what that Fetch
-/// said, into the ISR.
+/// KIP-903, KAFKA-15221: the Fetch of a process that was gone by then brought its successor, which
+/// had lost what that Fetch said, into the ISR.
 #[test]
 fn a_fetch_of_a_process_that_is_gone_says_nothing_of_the_next_one() {
     let mut world = cluster(Plan {
@@ -176,7 +178,8 @@ fn a_fetch_of_a_process_that_is_gone_says_nothing_of_the_next_one() {
     assert_eq!(before, after);
 }
 
-/// KAFKA-15021: the high watermark waited for a replica that was about to stop, `replica.lag.time.max.ms` long.
+/// KAFKA-15021: the high watermark waited for a replica that was about to stop,
+/// `replica.lag.time.max.ms` long.
 #[test]
 fn a_replica_that_stops_holds_no_record_back() {
     let mut world = cluster(Plan::quiet());
@@ -191,8 +194,8 @@ fn a_replica_that_stops_holds_no_record_back() {
     assert!(took_ms < world.plan.lag_ms / 4, "{took_ms} ms");
 }
 
-/// KAFKA-19996: with too few replicas in sync the high watermark stands still, and a replica that had come as far was taken
-/// into the ISR however far it was behind.
+/// KAFKA-19996: with too few replicas in sync the high watermark stands still, and a replica that
+/// had come as far was taken into the ISR however far it was behind.
 #[test]
 fn a_replica_that_is_far_behind_does_not_make_up_for_too_few() {
     let mut world = cluster(Plan::quiet());
@@ -246,8 +249,8 @@ fn a_cut_below_the_high_watermark_is_told_before() {
     );
 }
 
-/// KAFKA-7414: a follower whose leader had deleted what comes next ended the broker. KAFKA-9491: its high watermark was below
-/// its log start then.
+/// KAFKA-7414: a follower whose leader had deleted what comes next ended the broker. KAFKA-9491:
+/// its high watermark was below its log start then.
 #[test]
 fn a_follower_below_the_start_of_its_leader_starts_anew_there() {
     let mut world = cluster(Plan::quiet());
@@ -275,8 +278,8 @@ fn a_follower_below_the_start_of_its_leader_starts_anew_there() {
     );
 }
 
-/// KAFKA-14704, KAFKA-18723, KIP-903, and other rules: the seeds find what breaks them (`planted.rs`). Here that a plan without
-/// faults ends as it began.
+/// KAFKA-14704, KAFKA-18723, KIP-903, and other rules: the seeds find what breaks them
+/// (`planted.rs`). Here that a plan without faults ends as it began.
 #[test]
 fn nothing_happens_where_nothing_strikes() {
     let mut world = cluster(Plan {
@@ -292,9 +295,10 @@ fn nothing_happens_where_nothing_strikes() {
     world.rest();
 }
 
-/// Found by the seeds: records were deleted up to the middle of a leader's batch, where a former leader had one of its own.
-/// The end of their common epoch was told as what the leader's log began with, and the former leader's log ended
-/// there, in the middle of nothing, and could take no batch more.
+/// Found by the seeds: records were deleted up to the middle of a leader's batch, where a
+/// former leader had one of its own. The end of their common epoch was told as what the
+/// leader's log began with, and the former leader's log ended there, in the middle of nothing,
+/// and could take no batch more.
 #[test]
 fn a_log_that_parts_within_a_batch_below_the_start_of_its_leader_gets_all() {
     let mut world = cluster(Plan::quiet());

@@ -1,13 +1,15 @@
-//! The world of a simulation: one queue of events, one clock, one random generator; brokers, the controller and clients
-//! are reached through it, over a network that delays, loses, repeats and can be cut.
+//! The world of a simulation: one queue of events, one clock, one random generator;
+//! brokers, the controller and clients are reached through it, over a network that delays,
+//! loses, repeats and can be cut.
 //!
 //! ```text
 //! seed ─► Plan ─► producers, consumers ──┐   calls: delay, loss, cut pairs     ┌─► brokers (`broker.rs`): the engine
 //!            └──► faults (`faults.rs`) ──┴────────────────────────────────────┴─► the controller (`controller.rs`)
 //!                                             after each event: `checker.rs`
 //! ```
-//! Each step is an event, so that a death, a cut or another's step can come between any two. An event may belong to a
-//! process of a broker: with that process it goes, and while it is paused the event waits.
+//! Each step is an event, so that a death, a cut or another's step can come between any
+//! two. An event may belong to a process of a broker: with that process it goes, and while
+//! it is paused the event waits.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -22,7 +24,8 @@ use super::plan::Plan;
 use super::planted::Planted;
 use crate::random::Random;
 
-/// The place of the controller in the network; brokers have their ids, clients numbers from `CLIENT` on.
+/// The place of the controller in the network; brokers have their ids, clients
+/// numbers from `CLIENT` on.
 pub const CONTROLLER: i32 = 0;
 pub const CLIENT: i32 = 100;
 
@@ -133,7 +136,8 @@ impl World {
         world
     }
 
-    // --- events -----------------------------------------------------------------------------------
+    // --- events
+    // -----------------------------------------------------------------------------------
 
     pub fn note(&mut self, sentence: impl FnOnce() -> String) {
         self.trace.add(self.now_ms, sentence);
@@ -289,7 +293,8 @@ impl World {
         }
     }
 
-    // --- the network ------------------------------------------------------------------------------
+    // --- the network
+    // ------------------------------------------------------------------------------
 
     pub fn is_cut(&self, from: i32, to: i32) -> bool {
         self.cuts.contains(&(from, to))
@@ -302,8 +307,9 @@ impl World {
         self.draw(0, self.plan.delay_ms_max)
     }
 
-    /// `from` asks `to`, which `serve`s it in an event of its own, perhaps twice; `then` gets the answer, or `None` when
-    /// that has not come within the time. A process that is gone is asked nothing and told nothing.
+    /// `from` asks `to`, which `serve`s it in an event of its own, perhaps twice; `then` gets the
+    /// answer, or `None` when that has not come within the time. A process that is gone is asked
+    /// nothing and told nothing.
     pub fn call<T: 'static>(
         &mut self,
         (from, to): (i32, i32),

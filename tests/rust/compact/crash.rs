@@ -144,7 +144,8 @@ fn file_names(storage: &MemoryStorage) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Opens what a crash has left, checks it, cleans it, and checks that against the undisturbed round.
+/// Opens what a crash has left, checks it, cleans it, and checks that
+/// against the undisturbed round.
 fn recover_and_finish(expected: &Expected, storage: MemoryStorage, context: &str) {
     let directory = PathBuf::from(HOME).join("t-0");
     let next: Arc<dyn Storage> = Arc::new(storage.clone());

@@ -130,8 +130,8 @@ fn a_checkpoint_that_cannot_be_read_is_written_anew() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "0\n1\nt 0 3\n");
 }
 
-/// Nobody lowered the offset in the file when a log was cut: what came after it counted as clean, and a
-/// tombstone among it could go before the record that it deletes.
+/// Nobody lowered the offset in the file when a log was cut: what came after it counted as clean,
+/// and a tombstone among it could go before the record that it deletes.
 #[test]
 fn what_is_appended_after_a_cut_is_dirty_again() {
     let home = home();
@@ -161,7 +161,8 @@ fn what_is_appended_after_a_cut_is_dirty_again() {
     );
 }
 
-/// The cut had waited for a move, and lowered the file of the directory in which the log lay no more.
+/// The cut had waited for a move, and lowered the file of the directory in
+/// which the log lay no more.
 #[test]
 fn a_cut_lowers_the_offset_in_the_directory_to_which_the_log_has_moved_meanwhile() {
     let (first, second) = (home(), home());
@@ -361,8 +362,8 @@ fn old_segments_of_compacted_logs_go_when_the_cleaner_looks_and_of_other_logs_do
     assert_eq!(deleted.records().len(), 3, "the housekeeper's");
 }
 
-/// It ended the cleaner's thread: no log of the directory was compacted any more, and the broker's log
-/// said so once, at the panic.
+/// It ended the cleaner's thread: no log of the directory was compacted any more, and the broker's
+/// log said so once, at the panic.
 #[test]
 fn a_log_over_which_the_cleaner_panics_stops_no_other() {
     let storage = MemoryStorage::default();

@@ -70,8 +70,8 @@ struct History {
 }
 
 impl History {
-    /// Replays the round up to `end` and compares with what is left. A round that filled its map has
-    /// put some keys of the next batch in it: what these hide may be gone, too.
+    /// Replays the round up to `end` and compares with what is left. A round that filled its map
+    /// has put some keys of the next batch in it: what these hide may be gone, too.
     fn check(
         &mut self,
         partition: &Partition,

@@ -282,8 +282,8 @@ fn a_jitter_longer_than_the_time_of_a_segment_leaves_it_some_records() {
     }
 }
 
-/// A round wrote the records anew and with that made them young: those without a timestamp, whose age
-/// is that of their file, were never deleted for it.
+/// A round wrote the records anew and with that made them young: those without a timestamp, whose
+/// age is that of their file, were never deleted for it.
 #[test]
 fn what_a_round_writes_is_as_old_as_what_it_was_made_of() {
     const DAY_MS: i64 = 24 * 3_600_000;

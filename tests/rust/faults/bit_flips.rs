@@ -1,8 +1,8 @@
 //! Each bit of a segment flipped, one at a time, found at the next unclean start.
 //!
-//! After recovery everything that is served is what was written, at its offset, or it is cut off. The
-//! CRC of a batch leaves out its first 21 bytes; what of them can be changed without anybody being
-//! able to tell is counted here by field, and is these fields only:
+//! After recovery everything that is served is what was written, at its offset, or it is cut off.
+//! The CRC of a batch leaves out its first 21 bytes; what of them can be changed without anybody
+//! being able to tell is counted here by field, and is these fields only:
 //!
 //! ```text
 //! base_offset             of the last batch of the log, upwards: a gap, as compaction leaves one

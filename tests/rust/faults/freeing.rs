@@ -53,8 +53,8 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// After a restart retention read whole segments under the append lock, and whoever wrote waited: 832 ms
-/// with 3 GiB in the page cache.
+/// After a restart retention read whole segments under the append lock, and whoever wrote waited:
+/// 832 ms with 3 GiB in the page cache.
 #[test]
 fn appends_do_not_wait_while_retention_reads_the_timestamps_of_a_segment() {
     let storage = MemoryStorage::default();
@@ -80,8 +80,8 @@ fn appends_do_not_wait_while_retention_reads_the_timestamps_of_a_segment() {
     assert_eq!(waited.try_recv(), Ok(true), "the append waited for it");
 }
 
-/// The names of deleted files want a block in their directory. Where there was none, the log directory
-/// went offline, and no broker could free anything on a full disk.
+/// The names of deleted files want a block in their directory. Where there was none, the log
+/// directory went offline, and no broker could free anything on a full disk.
 #[test]
 fn retention_frees_a_disk_that_has_no_block_left() {
     let (storage, directory, log) = with_directory();

@@ -1,5 +1,5 @@
-//! A bounded, seeded run of `rust/fuzz/recovery.rs` on stable Rust: mutations of the files of a real
-//! partition. A failure names the round; the same round fails again.
+//! A bounded, seeded run of `rust/fuzz/recovery.rs` on stable Rust: mutations of the files of a
+//! real partition. A failure names the round; the same round fails again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

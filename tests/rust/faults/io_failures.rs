@@ -373,8 +373,8 @@ fn calls_of_a_good_day() -> u64 {
     storage.calls() - before
 }
 
-/// Lives the day with a fault; returns the model as it stands at the end, or when the directory went
-/// offline or the power off.
+/// Lives the day with a fault; returns the model as it stands at the end, or when the directory
+/// went offline or the power off.
 fn live(storage: &MemoryStorage, is_power_cut: bool, case: &str) -> Model {
     let mut world = World::new(storage);
     for (at, step) in script().into_iter().enumerate() {

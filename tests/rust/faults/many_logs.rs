@@ -196,8 +196,8 @@ fn a_failed_sync_of_the_file_system_refuses_the_start_and_leaves_no_mark_of_a_cl
     assert!(!open(&storage).unwrap().was_clean());
 }
 
-/// Linux tells `syncfs` of failed writes since its descriptor was opened. One from before, of the process
-/// that was killed, it tells whoever asks for the file.
+/// Linux tells `syncfs` of failed writes since its descriptor was opened. One from before, of the
+/// process that was killed, it tells whoever asks for the file.
 #[test]
 fn a_write_that_had_failed_before_the_start_refuses_it() {
     let storage = killed();
@@ -256,7 +256,8 @@ fn a_start_that_is_stopped_ends_without_a_mark_of_a_clean_stop() {
     assert_eq!(state_of(&log(&directory, 0)).0.len() as i64, BATCHES);
 }
 
-/// The snapshot of a clean stop holds as long as the log's records do; the next one takes its place.
+/// The snapshot of a clean stop holds as long as the log's records do; the
+/// next one takes its place.
 #[test]
 fn the_snapshot_of_a_clean_stop_goes_once_there_is_another() {
     let storage = killed();

@@ -220,7 +220,8 @@ fn check_producers(log: &Log, served: &[PlainBatch], case: &str) {
     let start = start_of(log, served);
     let end = log.offsets().log_end_offset;
     let listed = log.aborted_transactions(start, end).unwrap();
-    // Of one that began before the first record that is left, the plain walk has not seen the start.
+    // Of one that began before the first record that is left, the plain
+    // walk has not seen the start.
     aborted.retain(|(_, _, marker)| {
         let known = listed.iter().find(|one| one.last_offset == *marker);
         known.is_none_or(|one| one.first_offset >= start)

@@ -1,4 +1,5 @@
-//! The logs of a new topic, made several at a time: all of them are on disk, or none of them is there.
+//! The logs of a new topic, made several at a time: all of them are on disk,
+//! or none of them is there.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -88,8 +88,8 @@ pub fn valid_prefix_of_damaged(file: &[u8], from: usize, whole: &[PlainBatch]) -
     batches
 }
 
-/// The offset behind whole batches that lie back to back, by their headers alone; `None` if the last
-/// of them is cut. For bytes that are compared with known ones afterwards.
+/// The offset behind whole batches that lie back to back, by their headers alone; `None` if the
+/// last of them is cut. For bytes that are compared with known ones afterwards.
 pub fn next_offset_behind(bytes: &[u8]) -> (usize, Option<i64>) {
     let (mut position, mut next_offset) = (0, None);
     while let Some(header) = bytes.get(position..position + 27) {

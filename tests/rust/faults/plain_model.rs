@@ -1,5 +1,5 @@
-//! Any sequence of what a log can be told, with clean stops, kills and power cuts in between, against
-//! the plain model. A sequence that fails is cut down to the shortest that does.
+//! Any sequence of what a log can be told, with clean stops, kills and power cuts in between,
+//! against the plain model. A sequence that fails is cut down to the shortest that does.
 
 use std::sync::Arc;
 
@@ -98,9 +98,9 @@ fn whatever_a_log_is_told_it_holds_what_the_plain_model_holds() {
     outcome.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// DeleteRecords had taken a producer's batches, a truncation all that was left, and the producer had
-/// begun again with sequence 0. Recovery replayed the deleted batches, too, since their segment was
-/// still there: the producer's next batch was answered as a duplicate of one of them, and lost.
+/// DeleteRecords had taken a producer's batches, a truncation all that was left, and the producer
+/// had begun again with sequence 0. Recovery replayed the deleted batches, too, since their segment
+/// was still there: the producer's next batch was answered as a duplicate of one of them, and lost.
 #[test]
 fn a_batch_that_was_deleted_is_nobodys_duplicate_after_a_restart() {
     use Step::{Append, DeleteRecords, Flush, Produce, Truncate};

@@ -110,8 +110,8 @@ fn start_writer(home: &Path, strace: &[&str]) -> Child {
 
 /// The writer with strace, if that is between: killing strace alone would set the writer free.
 fn kill_group(writer: &Child) {
-    // SAFETY: a plain system call; the group is the one that `start_writer` has made, and its leader
-    // has not been waited for, so the number is still its own.
+    // SAFETY: a plain system call; the group is the one that `start_writer` has made, and its
+    // leader has not been waited for, so the number is still its own.
     unsafe { libc::kill(-(writer.id() as libc::pid_t), libc::SIGKILL) };
 }
 
@@ -160,8 +160,8 @@ fn run(program: &str, arguments: &[&str]) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// A process that was killed a moment ago may still hold a file, and so may the child of another test
-/// between its fork and its exec.
+/// A process that was killed a moment ago may still hold a file, and so may the child of another
+/// test between its fork and its exec.
 pub fn unmount(point: &Path) {
     let point = point.to_str().unwrap();
     let has_gone = (0..TRIES_MAX).any(|_| run("umount", &[point]));
@@ -201,7 +201,8 @@ impl LoopMount {
         )
     }
 
-    /// Mounts again what was unmounted a moment ago: Linux may still be letting go of the loop device.
+    /// Mounts again what was unmounted a moment ago: Linux may still be
+    /// letting go of the loop device.
     fn mount_again(&self) {
         let has_come = (0..TRIES_MAX).any(|_| self.mount());
         assert!(has_come, "{} does not come back", self.point.display());
@@ -259,9 +260,9 @@ fn a_power_cut_takes_nothing_that_was_flushed() {
                 None => panic!("{case}: the writer has ended"),
             }
         }
-        // What the writer says after the cut no one would have heard: the machine is off. (Linux can
-        // answer 0 to an fdatasync that is under way when the journal is aborted.) So what it has
-        // said until now counts, and nothing later.
+        // What the writer says after the cut no one would have heard: the machine is off. (Linux
+        // can answer 0 to an fdatasync that is under way when the journal is aborted.) So what it
+        // has said until now counts, and nothing later.
         do_not_block(&stdout);
         while let Some(Ok(line)) = lines.next() {
             flushed = flushed_in(&line).unwrap_or(flushed);

@@ -1,4 +1,5 @@
-//! A disk that takes no writes any more, though no fsync has failed: a read-only file system, a broken device.
+//! A disk that takes no writes any more, though no fsync has failed: a read-only file
+//! system, a broken device.
 
 use kafkalite::error::Error;
 

@@ -1,4 +1,5 @@
-//! A topic that is deleted, and made again with the same name: the new one has nothing of the old one.
+//! A topic that is deleted, and made again with the same name: the new one
+//! has nothing of the old one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -152,8 +153,8 @@ fn wherever_the_new_topic_fails_to_be_made_it_takes_nothing_of_the_old_one_later
         }
         storage.heal();
         failures += usize::from(made.is_err());
-        // This storage knows directories by their names alone: the removal of the first attempt must not
-        // come behind what the second one puts there.
+        // This storage knows directories by their names alone: the removal of the first attempt
+        // must not come behind what the second one puts there.
         storage.sync_directory(Path::new(HOME)).unwrap();
         let log = made.or_else(|_| create(&directory, NEW)).unwrap();
         fill(&log, 15);
@@ -165,8 +166,8 @@ fn wherever_the_new_topic_fails_to_be_made_it_takes_nothing_of_the_old_one_later
     assert!(failures > 20, "{failures}");
 }
 
-/// Its log stayed among the directory's, and a new topic of the name got it, with the old records and
-/// the old id: the next start called it stray, and the records of the new topic were gone.
+/// Its log stayed among the directory's, and a new topic of the name got it, with the old records
+/// and the old id: the next start called it stray, and the records of the new topic were gone.
 #[test]
 fn a_log_whose_directory_cannot_be_renamed_is_nobodys_and_its_log_directory_is_offline() {
     let storage = MemoryStorage::default();

@@ -65,9 +65,9 @@ fn an_offset_that_reaches_into_the_next_segment_is_no_gap() {
 }
 
 /// A power cut took the end of a segment, by whole batches, and left the name of the next one and
-/// its producer snapshot. Recovery saw no torn batch, so it kept the later segment: a log with a hole.
-/// And when the producer sent the lost batch again, never having had an answer, it was told that
-/// the batch was there already.
+/// its producer snapshot. Recovery saw no torn batch, so it kept the later segment: a log with a
+/// hole. And when the producer sent the lost batch again, never having had an answer, it was told
+/// that the batch was there already.
 #[test]
 fn a_batch_lost_with_the_end_of_a_segment_is_taken_when_it_is_sent_again() {
     let storage = MemoryStorage::default();
@@ -132,8 +132,9 @@ fn check_snapshots(storage: &MemoryStorage, offsets: &[i64]) {
     }
 }
 
-/// A power cut left the names of producer snapshots without their bytes. Recovery never looked at those
-/// amid the log, so that they stayed, empty, and `kafkalite log verify` complained of them for ever.
+/// A power cut left the names of producer snapshots without their bytes. Recovery never
+/// looked at those amid the log, so that they stayed, empty, and `kafkalite log verify`
+/// complained of them for ever.
 #[test]
 fn recovery_leaves_a_good_producer_snapshot_at_each_segment() {
     let storage = MemoryStorage::default();
@@ -147,8 +148,8 @@ fn recovery_leaves_a_good_producer_snapshot_at_each_segment() {
     check_snapshots(&found, &bases);
 }
 
-/// The same below the recovery point, where nobody recovers: it moved over several segments, and only
-/// the last one's snapshot was put on disk.
+/// The same below the recovery point, where nobody recovers: it moved over several segments, and
+/// only the last one's snapshot was put on disk.
 #[test]
 fn below_the_recovery_point_every_producer_snapshot_is_on_disk() {
     let storage = MemoryStorage::default();
@@ -161,8 +162,9 @@ fn below_the_recovery_point_every_producer_snapshot_is_on_disk() {
     check_snapshots(&storage.crash(Crash::LoseUnsynced), &bases);
 }
 
-/// A roll failed on a full disk, and left an empty producer snapshot. The segment went on with smaller
-/// batches, so that the next roll came at another offset, and nobody wrote the snapshot again.
+/// A roll failed on a full disk, and left an empty producer snapshot. The segment went
+/// on with smaller batches, so that the next roll came at another offset, and nobody
+/// wrote the snapshot again.
 #[test]
 fn a_roll_that_finds_no_room_leaves_no_empty_producer_snapshot() {
     let storage = MemoryStorage::default();
@@ -271,8 +273,8 @@ fn a_record_from_before_a_clean_stop_is_found_although_a_later_one_is_older() {
     assert_eq!(latest.offset, 0);
 }
 
-/// Several requests of a leader's records came in one call. One was lost, with a write that failed at
-/// a roll, or was refused; those behind it bring their own offsets, and left a hole.
+/// Several requests of a leader's records came in one call. One was lost, with a write that failed
+/// at a roll, or was refused; those behind it bring their own offsets, and left a hole.
 #[test]
 fn a_follower_takes_nothing_behind_what_it_has_lost() {
     for nth in 1..12 {
@@ -348,8 +350,8 @@ fn two_deleted_segments_of_one_name_have_each_its_own_delay() {
     assert_eq!(deleted(), 0);
 }
 
-/// The log could not be opened, nor could it be for being cut back: the directory went offline, though
-/// nothing had been written.
+/// The log could not be opened, nor could it be for being cut back: the directory went offline,
+/// though nothing had been written.
 #[test]
 fn an_append_without_a_descriptor_fails_alone_and_one_whose_file_does_not_open_takes_it_offline() {
     let storage = new_storage();
@@ -385,9 +387,10 @@ fn an_append_without_a_descriptor_fails_alone_and_one_whose_file_does_not_open_t
     assert!(directory.health().is_offline());
 }
 
-/// With `kafkalite.acks.fsync=none` a segment is not on disk when the next one gets its name. A power cut took its end by
-/// whole batches and left the next one: the log went on behind a hole, and a follower with such a log asked its leader for
-/// what comes behind that only, joined the in-sync replicas, and could be elected. Found by the cluster simulation.
+/// With `kafkalite.acks.fsync=none` a segment is not on disk when the next one gets its name. A
+/// power cut took its end by whole batches and left the next one: the log went on behind a hole,
+/// and a follower with such a log asked its leader for what comes behind that only, joined the
+/// in-sync replicas, and could be elected. Found by the cluster simulation.
 #[test]
 fn a_log_that_nobody_flushed_ends_where_a_power_cut_has_left_a_hole() {
     let compacted = CleanupPolicy {
@@ -421,9 +424,9 @@ fn a_log_that_nobody_flushed_ends_where_a_power_cut_has_left_a_hole() {
     }
 }
 
-/// A follower was cut below the recovery point of the checkpoint file, and had new records there that nobody had flushed. A
-/// power cut tore them, the start did not look below the recovery point, and the directory could not be loaded. Found by the
-/// cluster simulation.
+/// A follower was cut below the recovery point of the checkpoint file, and had new records there
+/// that nobody had flushed. A power cut tore them, the start did not look below the recovery point,
+/// and the directory could not be loaded. Found by the cluster simulation.
 #[test]
 fn what_comes_in_place_of_records_that_were_cut_off_is_recovered() {
     let config = LogConfig {

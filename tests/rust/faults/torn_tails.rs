@@ -1,8 +1,8 @@
 //! The end of every file cut off, zeroed, and overwritten with garbage, byte by byte.
 //!
-//! Whatever is done to one file's tail, the log opens, and holds what the plain reader finds to be
-//! the longest valid prefix; nothing with a wrong CRC is served; appends go on; the next start finds
-//! the same again.
+//! Whatever is done to one file's tail, the log opens, and holds what the plain reader finds to
+//! be the longest valid prefix; nothing with a wrong CRC is served; appends go on; the next
+//! start finds the same again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -363,10 +363,10 @@ fn check_small_files(kind: &str, is_clean: bool) {
     }
 }
 
-/// What looks right: a transaction index that ends with an entry; a transaction that begins at, or a
-/// last stable offset that is, another batch with which that could be; epochs that are other numbers
-/// now. None is what a crash leaves: indexes are synced before the recovery point passes them, epochs
-/// replaced as a whole.
+/// What looks right: a transaction index that ends with an entry; a transaction that begins at, or
+/// a last stable offset that is, another batch with which that could be; epochs that are other
+/// numbers now. None is what a crash leaves: indexes are synced before the recovery point passes
+/// them, epochs replaced as a whole.
 fn is_undetectable(
     path: &Path,
     files: &BTreeMap<PathBuf, Vec<u8>>,

@@ -166,8 +166,8 @@ pub fn append_marker(
 }
 
 /// Everything that a reader of `isolation` gets from the log start on, read in pieces of at most
-/// `max_bytes` but at least a batch. Fails if anything is served that is no whole batch with a right
-/// CRC, or a read answers an error.
+/// `max_bytes` but at least a batch. Fails if anything is served that is no whole batch with a
+/// right CRC, or a read answers an error.
 pub fn serve(log: &Log, isolation: ReadIsolation, max_bytes: u64) -> Vec<PlainBatch> {
     let mut served: Vec<PlainBatch> = Vec::new();
     let mut next_offset = log.offsets().log_start_offset;

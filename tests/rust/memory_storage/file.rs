@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use super::MemoryStorage;
 use super::faults::{Failure, Operation};
 
-/// Bytes are shared until they are written to: the long runs make millions of storages of few files.
+/// Bytes are shared until they are written to: the long runs make millions
+/// of storages of few files.
 #[derive(Default)]
 pub(super) struct Content {
     pub(super) live: Arc<Vec<u8>>,

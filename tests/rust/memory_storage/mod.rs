@@ -7,11 +7,11 @@
 //!             durable names     as of the last `sync_directory`; the changes since stand in a queue, which is
 //!                               the directory's, whatever it is called by then
 //! ```
-//! `crash` makes of it the storage that the next process finds: after a kill all that is live, after
-//! a power cut the durable part and of the rest what the seed says: of each file any sectors and any
-//! size between the two, of each directory's changes the first few (a journal keeps their order).
-//! Names and bytes do not wait for each other. A directory stands for itself only: syncing one says
-//! nothing about another.
+//! `crash` makes of it the storage that the next process finds: after a kill all that is live,
+//! after a power cut the durable part and of the rest what the seed says: of each file any sectors
+//! and any size between the two, of each directory's changes the first few (a journal keeps their
+//! order). Names and bytes do not wait for each other. A directory stands for itself only: syncing
+//! one says nothing about another.
 //!
 //! Deterministic: no clock, no thread, no random source but the seed.
 

@@ -43,8 +43,9 @@ fn a_power_cut_takes_what_was_not_synced_and_a_kill_takes_nothing() {
     assert_eq!(storage.crash(Crash::Kill).files()[path], b"volatile");
 }
 
-/// A segment of a log that had moved to another directory and back was torn after a power cut: names that the first
-/// one had made, and never synced, came into the one that was called so by then.
+/// A segment of a log that had moved to another directory and back was torn after a
+/// power cut: names that the first one had made, and never synced, came into the one
+/// that was called so by then.
 #[test]
 fn names_that_were_not_synced_stay_with_their_directory_when_it_is_renamed() {
     let storage = storage_with_directory();

@@ -1,4 +1,5 @@
-//! Moves begin while a disk does not answer: those that do not need it go on, the others are refused in time.
+//! Moves begin while a disk does not answer: those that do not need it go on, the
+//! others are refused in time.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

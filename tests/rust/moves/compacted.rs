@@ -55,8 +55,8 @@ fn go_on(world: &World, partition: &mut Partition, copying: &mut Copying) {
     assert_eq!(partition.records(), none);
 }
 
-/// It had been chosen before the move began. Its records were copied as they were, and counted as clean then: the tombstone
-/// went in time, and what it had deleted was there again.
+/// It had been chosen before the move began. Its records were copied as they were, and counted as
+/// clean then: the tombstone went in time, and what it had deleted was there again.
 #[test]
 fn a_round_that_ends_during_the_copy_does_not_bring_deleted_keys_back() {
     let (world, mut partition) = with_a_deleted_key();
@@ -83,7 +83,8 @@ fn a_round_before_a_move_goes_on_does_not_bring_deleted_keys_back() {
     go_on(&again, &mut partition, &mut copying);
 }
 
-/// A tombstone of magic 1 goes in the round that it is met in: its record could have been copied before, and it not.
+/// A tombstone of magic 1 goes in the round that it is met in: its record could have been
+/// copied before, and it not.
 #[test]
 fn a_round_replaces_no_segment_of_a_log_that_moves() {
     let (world, partition) = with_a_deleted_key();

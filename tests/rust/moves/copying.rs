@@ -76,8 +76,8 @@ fn what_the_log_loses_the_future_replica_loses_too() {
     assert_eq!(world.log.latest_epoch(), Some(8));
 }
 
-/// The file kept the recovery point of before the cut: what a power cut tore of the records that were copied below it
-/// was not looked at by a start.
+/// The file kept the recovery point of before the cut: what a power cut tore of the records that
+/// were copied below it was not looked at by a start.
 #[test]
 fn a_power_cut_behind_a_cut_leaves_a_future_replica_whole() {
     let is_torn = |power_cut: u64| {
@@ -108,7 +108,8 @@ fn a_power_cut_behind_a_cut_leaves_a_future_replica_whole() {
     assert_eq!((0..100).find(|power_cut| is_torn(*power_cut)), None);
 }
 
-/// A crash had taken the log start and the high watermark of the log back, whose future replica knew the start.
+/// A crash had taken the log start and the high watermark of the log back, whose
+/// future replica knew the start.
 #[test]
 fn a_future_replica_may_begin_above_what_the_log_knows_to_be_replicated() {
     let world = World::empty();

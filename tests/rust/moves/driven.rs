@@ -1,5 +1,5 @@
-//! Moves as a node drives them, by threads of its own and with a controller's word: what ends one, what becomes of
-//! the replica then, and what the next process goes on with.
+//! Moves as a node drives them, by threads of its own and with a controller's word: what ends one,
+//! what becomes of the replica then, and what the next process goes on with.
 
 use std::io::{Error as IoError, ErrorKind};
 use std::path::Path;
@@ -48,7 +48,8 @@ impl World {
         self.node.alter_log_dir("t", 0, Path::new(path), NOW_MS)
     }
 
-    /// A move whose copy has all that the log has, and which waits for the metadata to say the directory.
+    /// A move whose copy has all that the log has, and which waits for the
+    /// metadata to say the directory.
     fn about_to_move() -> World {
         let world = World::filled();
         world.move_to(TWO).unwrap();
@@ -202,8 +203,9 @@ fn a_replica_whose_directory_fails_in_the_middle_of_its_move_is_offline() {
     assert_eq!(again.log.offsets().log_end_offset, RECORDS);
 }
 
-/// It outlived the topic, and the checkpoint files had its offsets under the name of the next one: a start took the log start
-/// of the old topic for that of the new one, and deleted all records below it.
+/// It outlived the topic, and the checkpoint files had its offsets under the name of the
+/// next one: a start took the log start of the old topic for that of the new one, and
+/// deleted all records below it.
 #[test]
 fn the_future_replica_of_an_offline_replica_goes_with_its_topic() {
     for is_started_again in [false, true] {

@@ -1,4 +1,5 @@
-//! A replica moves to another log directory: what it holds stays, also where the machine goes down on the way.
+//! A replica moves to another log directory: what it holds stays, also where the
+//! machine goes down on the way.
 
 mod beginnings;
 mod compacted;

@@ -1,4 +1,5 @@
-//! What moves with the records: producers and their transactions, where the log starts, how far it is clean.
+//! What moves with the records: producers and their transactions, where the log
+//! starts, how far it is clean.
 
 use std::fmt::{Debug, Formatter};
 
@@ -151,7 +152,8 @@ fn transactions_and_producers_go_on_after_the_move() {
     }
 }
 
-/// Wherever the machine goes down, the next process has all that the log was: where the metadata has it.
+/// Wherever the machine goes down, the next process has all that the log was:
+/// where the metadata has it.
 #[test]
 fn a_move_that_ends_at_any_call_loses_nothing() {
     let facts = Facts::of(&world().log);
@@ -236,7 +238,8 @@ fn a_log_is_as_clean_in_its_new_directory_as_it_was() {
     assert_eq!(cleaner_checkpoint::get(&known, &world.log), None);
 }
 
-/// The file kept the offset of before the cut: a tombstone of what came in its place could go too early.
+/// The file kept the offset of before the cut: a tombstone of what came in its
+/// place could go too early.
 #[test]
 fn a_log_that_was_cut_since_it_moved_counts_as_dirty_in_its_new_directory() {
     let world = World::filled();

@@ -174,7 +174,8 @@ fn stray_snapshots_go_after_the_start_but_the_one_of_the_log_end_stays() {
     assert!(files.take_given_up().is_empty());
 }
 
-/// Of records that are cut off: once others have their offsets, it would be taken for the state of these.
+/// Of records that are cut off: once others have their offsets, it would be
+/// taken for the state of these.
 #[test]
 fn a_snapshot_that_was_given_up_goes_when_the_log_is_cut_and_stays_when_it_is_written_anew() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! The sessions of all clients, with their bounds: so many sessions, and so many partitions in all of them.
+//! The sessions of all clients, with their bounds: so many sessions, and so many
+//! partitions in all of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,8 +56,8 @@ impl Cache {
         self.check();
     }
 
-    /// A session has so many partitions by now; one without any ends. False: it is gone, or ends since
-    /// others have taken the room meanwhile.
+    /// A session has so many partitions by now; one without any ends. False: it is gone, or ends
+    /// since others have taken the room meanwhile.
     pub fn resize(&mut self, id: i32, size: usize) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else {
             return false;

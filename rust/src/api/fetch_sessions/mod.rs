@@ -1,5 +1,5 @@
-//! Fetch sessions (KIP-227): what a client fetches is remembered, so that its next requests name only
-//! what changed and answers only what is new.
+//! Fetch sessions (KIP-227): what a client fetches is remembered, so that its next requests name
+//! only what changed and answers only what is new.
 //!
 //! ```text
 //! request             session id  epoch        answer
@@ -9,14 +9,15 @@
 //! close               n           -1           session id 0
 //! ```
 //!
-//! `max.incremental.fetch.session.cache.slots` sessions at most, and so many partitions in all of them. A
-//! new one takes the place of the one used longest ago if that was idle for two minutes, else of the
-//! smallest one that is older than two minutes and smaller than the new one, else it is not made
-//! (`FetchSessionCache.tryEvict`). That of a follower is privileged: it takes the place of a consumer's of any age and
-//! size, and gives its own to another follower's only.
+//! `max.incremental.fetch.session.cache.slots` sessions at most, and so many partitions in all of
+//! them. A new one takes the place of the one used longest ago if that was idle for two minutes,
+//! else of the smallest one that is older than two minutes and smaller than the new one, else it is
+//! not made (`FetchSessionCache.tryEvict`). That of a follower is privileged: it takes the place of
+//! a consumer's of any age and size, and gives its own to another follower's only.
 //!
-//! A client that goes on adding partitions to its session is told at a bound that there is no such session,
-//! and asks for all anew; it gets one where there is room. So is who names what can be no topic.
+//! A client that goes on adding partitions to its session is told at a bound that there is
+//! no such session, and asks for all anew; it gets one where there is room. So is who
+//! names what can be no topic.
 
 mod cache;
 mod session;
@@ -151,8 +152,8 @@ impl FetchSessions {
         Some((entry.session.clone(), room))
     }
 
-    /// As `open` for a request that no session remembers: a full one goes on without, one of a session is
-    /// told that there is none.
+    /// As `open` for a request that no session remembers: a full one goes on without, one of a
+    /// session is told that there is none.
     pub fn open_none(
         &self,
         request: SessionRequest,
@@ -170,7 +171,8 @@ impl FetchSessions {
         self.open(request, asked, &[], now_ms)
     }
 
-    /// Which partitions of an answer are sent, and in which session; `said` says of each what it is.
+    /// Which partitions of an answer are sent, and in which session; `said`
+    /// says of each what it is.
     pub fn tell(&self, context: &Context, said: &[(&Member, Said)], now_ms: u64) -> Told {
         let all = |session_id| Told {
             error_code: codes::NONE,

@@ -1,8 +1,8 @@
 //! One fetch session: what a client fetches of which partitions, and what it was told of each. The
 //! sessions of all clients are in `cache.rs`.
 //!
-//! Partitions are read in the order of the session; one that gave records goes to the end, so that a busy
-//! partition in front cannot take every answer's `max_bytes`.
+//! Partitions are read in the order of the session; one that gave records goes to the end, so that
+//! a busy partition in front cannot take every answer's `max_bytes`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -92,7 +92,8 @@ impl Cached {
         }
     }
 
-    /// True where the client must be told; remembers that it is (`CachedPartition.maybeUpdateResponseData`).
+    /// True where the client must be told; remembers that it is
+    /// (`CachedPartition.maybeUpdateResponseData`).
     fn tell(&mut self, said: &Said) -> bool {
         let is_new = said.has_records
             || said.has_diverged
@@ -100,8 +101,9 @@ impl Cached {
             || said.error_code != codes::NONE
             || said.high_watermark != self.high_watermark
             || said.log_start_offset != self.log_start_offset;
-        // A follower that has diverged takes nothing else of the answer, the high watermark neither (KAFKA-14704): unlike
-        // with Kafka it is told again, or would not know of it until the next record.
+        // A follower that has diverged takes nothing else of the answer, the high watermark
+        // neither (KAFKA-14704): unlike with Kafka it is told again, or would not know of
+        // it until the next record.
         self.high_watermark = match said.error_code {
             codes::NONE if !said.has_diverged => said.high_watermark,
             _ => -1,

@@ -7,16 +7,18 @@
 //! has passed the records (which waits for the disk, unless `kafkalite.acks.fsync=none`), with
 //! acks 0 never: an error then closes the connection, so that the producer hears of it.
 //!
-//! Refusals, for the whole request: a transactional batch without a transactional id that the client
-//! may write with (TRANSACTIONAL_ID_AUTHORIZATION_FAILED), transactional batches of several producers
-//! (INVALID_PRODUCER_ID_MAPPING), records that begin with what is no batch (CORRUPT_MESSAGE). Per
-//! partition, what the transaction's coordinator says (`transaction.rs`), and:
-//! UNKNOWN_TOPIC_ID; TOPIC_AUTHORIZATION_FAILED; INVALID_TOPIC_EXCEPTION for a coordinator's topic;
-//! UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER; anything but one batch of magic 2 (INVALID_RECORD, CORRUPT_MESSAGE);
-//! zstd before version 7; acks other than -1, 0, 1 (INVALID_REQUIRED_ACKS); with acks -1 NOT_ENOUGH_REPLICAS where fewer are
-//! in sync than `min.insync.replicas`, which counts for no more than the replicas that a partition has
-//! (`Partition.effectiveMinIsr`); what `batch/validate/` refuses; storage errors; NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few
-//! are in sync once the records are committed; NOT_LEADER_OR_FOLLOWER where another one leads meanwhile; REQUEST_TIMED_OUT.
+//! Refusals, for the whole request: a transactional batch without a transactional id that the
+//! client may write with (TRANSACTIONAL_ID_AUTHORIZATION_FAILED), transactional batches of several
+//! producers (INVALID_PRODUCER_ID_MAPPING), records that begin with what is no batch
+//! (CORRUPT_MESSAGE). Per partition, what the transaction's coordinator says (`transaction.rs`),
+//! and: UNKNOWN_TOPIC_ID; TOPIC_AUTHORIZATION_FAILED; INVALID_TOPIC_EXCEPTION for a coordinator's
+//! topic; UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER; anything but one
+//! batch of magic 2 (INVALID_RECORD, CORRUPT_MESSAGE); zstd before version 7; acks other than -1,
+//! 0, 1 (INVALID_REQUIRED_ACKS); with acks -1 NOT_ENOUGH_REPLICAS where fewer are in sync than
+//! `min.insync.replicas`, which counts for no more than the replicas that a partition has
+//! (`Partition.effectiveMinIsr`); what `batch/validate/` refuses; storage errors;
+//! NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few are in sync once the records are committed;
+//! NOT_LEADER_OR_FOLLOWER where another one leads meanwhile; REQUEST_TIMED_OUT.
 //!
 //! Version notes: v7 zstd (KIP-110); v8 record errors (KIP-467); v9 flexible; v10 current leader
 //! (KIP-951); v13 topic ids (KIP-516).
@@ -77,7 +79,8 @@ pub struct Produce {
     pub is_parked: bool,
     /// Why all of it is refused.
     refusal: Option<i16>,
-    /// This and the next are rare, and a request is moved often: what is beyond 128 bytes is copied by a call.
+    /// This and the next are rare, and a request is moved often: what is beyond 128
+    /// bytes is copied by a call.
     transaction: Option<Box<Transaction>>,
     /// The partitions of a large one that are refused.
     rest: Option<Box<Rest>>,
@@ -362,8 +365,8 @@ fn write_partition(
 }
 
 impl ProducePartition {
-    /// The error code at this moment; of records that wait for the disk or the high watermark still, that the
-    /// time is over.
+    /// The error code at this moment; of records that wait for the disk or the high watermark
+    /// still, that the time is over.
     fn error_code(&self, acks: i16) -> i16 {
         match &self.outcome {
             Outcome::Refused { code, .. } => *code,

@@ -21,8 +21,8 @@ const ZSTD_SINCE: i16 = 7;
 /// The client id that may write to internal topics (`AdminUtils.ADMIN_CLIENT_ID`).
 const ADMIN_CLIENT_ID: &str = "__admin_client";
 
-/// Reads the request. `reader` stands behind the header. Where there are `marks`, partitions that are
-/// refused get one instead of a place in the request.
+/// Reads the request. `reader` stands behind the header. Where there are `marks`, partitions that
+/// are refused get one instead of a place in the request.
 pub fn read(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,

@@ -1,5 +1,5 @@
-//! Produce requests with transactional batches: what their coordinator is asked before the records are
-//! appended, and what becomes of its answers (KIP-890).
+//! Produce requests with transactional batches: what their coordinator is asked before the records
+//! are appended, and what becomes of its answers (KIP-890).
 //!
 //! Since version 12 Produce adds its partitions to the transaction itself; before, the producer has
 //! done so, and whether it has is verified.
@@ -50,8 +50,8 @@ fn producer_of(records: &[u8]) -> Option<(i64, i16, i32)> {
 }
 
 impl Transaction {
-    /// Notes the partition that is the next of the request, with a transactional batch. Returns false
-    /// if that is of another producer than those before.
+    /// Notes the partition that is the next of the request, with a transactional batch. Returns
+    /// false if that is of another producer than those before.
     pub fn note(
         transaction: &mut Option<Box<Transaction>>,
         transactional_id: Option<&str>,
@@ -78,8 +78,8 @@ impl Transaction {
 }
 
 impl Produce {
-    /// Begins the verification of partitions whose transaction is not open yet; `content` is what the
-    /// ranges of the records count from. `None`: there are none.
+    /// Begins the verification of partitions whose transaction is not open yet; `content` is what
+    /// the ranges of the records count from. `None`: there are none.
     pub fn begin_verification(&self, content: &[u8]) -> Option<Verification> {
         let transaction = self.transaction.as_ref()?;
         let now_ms = wall_ms().cast_unsigned();
@@ -146,7 +146,8 @@ impl Produce {
         writer.bytes
     }
 
-    /// Ends a verification that was begun, and for which nobody was asked, or nobody waits any more.
+    /// Ends a verification that was begun, and for which nobody was asked,
+    /// or nobody waits any more.
     pub fn forget_verification(&self, asked: &[(usize, u64)]) {
         let Some(transaction) = &self.transaction else {
             return;

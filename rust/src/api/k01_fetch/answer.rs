@@ -18,9 +18,9 @@ const CURRENT_LEADER_TAG: u32 = 1;
 /// Tag of the node endpoints at the top of the answer.
 const NODE_ENDPOINTS_TAG: u32 = 0;
 
-/// The most that the parts of an answer take, in the version in which they take most, bytes: a partition
-/// without its records, an entry of a topic without its name, and what there is once, in which the
-/// endpoints of leaders are.
+/// The most that the parts of an answer take, in the version in which they take most, bytes: a
+/// partition without its records, an entry of a topic without its name, and what there is once, in
+/// which the endpoints of leaders are.
 const PARTITION_BYTES: u64 = 72;
 const TOPIC_BYTES: u64 = 32;
 const ENVELOPE_BYTES: u64 = 64 * 1024;
@@ -43,8 +43,8 @@ pub(super) fn frame_bytes(partitions: &[FetchPartition]) -> u64 {
 
 /// The bytes that are left in the largest frame for records and lists of aborted transactions.
 ///
-/// Errors: `MalformedRequest` where that may be too little for a batch, which is then never read: so
-/// many partitions, millions, are not asked for.
+/// Errors: `MalformedRequest` where that may be too little for a batch, which is then never read:
+/// so many partitions, millions, are not asked for.
 pub(super) fn content_bytes_max(frame_bytes: u64) -> Result<u64> {
     let left_bytes = (ANSWER_BYTES_MAX as u64).saturating_sub(frame_bytes);
     if left_bytes >= BATCH_BYTES_MAX as u64 {

@@ -57,7 +57,8 @@ pub(super) struct Follower {
     /// The times, of a clock that is not set back: when it came, and when the logs are looked at.
     pub(super) received_ms: i64,
     pub(super) now_ms: i64,
-    /// So many of the partitions have been looked at once: of them the leader knows how far the follower is.
+    /// So many of the partitions have been looked at once: of them the leader knows
+    /// how far the follower is.
     pub(super) acknowledged: usize,
 }
 
@@ -68,13 +69,13 @@ pub(super) struct FetchPartition {
     pub(super) partition: Option<Arc<Partition>>,
 }
 
-/// Bytes of memory that a partition of a request that waits takes, with its place among those who wait at
-/// the partition.
+/// Bytes of memory that a partition of a request that waits takes, with its place among those
+/// who wait at the partition.
 pub(super) const PARTITION_BYTES: usize =
     size_of::<FetchPartition>() + size_of::<(Parked, WaitFor)>();
 
-/// The logs as a request found them at one moment, partition by partition in its order, as far as they
-/// were looked at.
+/// The logs as a request found them at one moment, partition by partition in its order, as
+/// far as they were looked at.
 #[derive(Default)]
 pub struct FetchRead {
     pub(super) parts: Vec<Part>,
@@ -170,9 +171,9 @@ impl Fetch {
         self.partitions.get(..self.readable).unwrap_or_default()
     }
 
-    /// Goes on reading the logs, in which it may block: it reads indexes and headers of segments. Cheap
-    /// where nothing is new: a few comparisons a partition. False: the next one has records in a log
-    /// directory that `may_read` does not allow.
+    /// Goes on reading the logs, in which it may block: it reads indexes and headers of segments.
+    /// Cheap where nothing is new: a few comparisons a partition. False: the next one has records
+    /// in a log directory that `may_read` does not allow.
     pub fn read_logs(
         &mut self,
         fetch_read: &mut FetchRead,
@@ -235,15 +236,15 @@ impl Fetch {
             .map(|partition| partition.directory())
     }
 
-    /// The partition at this place has to be looked at by one who may wait in its log directory: there are records, or the high
-    /// watermark may move, and with it transactions end.
+    /// The partition at this place has to be looked at by one who may wait in its log directory:
+    /// there are records, or the high watermark may move, and with it transactions end.
     fn must_enter(&self, place: usize, asked: &FetchPartition) -> bool {
         let follower = self.follower.as_ref();
         follower.is_some_and(|follower| follower.acknowledged <= place) || self.has_records(asked)
     }
 
-    /// Has the leader know how far a follower is, whose fetch was refused nothing. Once, so that a fetch which has waited
-    /// says nothing new.
+    /// Has the leader know how far a follower is, whose fetch was refused nothing. Once, so that a
+    /// fetch which has waited says nothing new.
     fn acknowledge(&self, place: usize, asked: &FetchPartition, mut part: Part) -> Result<Part> {
         let (Some(follower), Some(partition)) = (&self.follower, &asked.partition) else {
             return Ok(part);
@@ -388,7 +389,8 @@ impl Fetch {
         Ok(())
     }
 
-    /// The logs are looked at now, again or for the first time, by the clock by which the request was read.
+    /// The logs are looked at now, again or for the first time, by the clock by
+    /// which the request was read.
     pub fn note_time(&mut self, now_ms: u64) {
         if let Some(follower) = &mut self.follower {
             follower.now_ms = i64::try_from(now_ms).unwrap_or(i64::MAX);
@@ -463,8 +465,8 @@ impl Fetch {
     }
 }
 
-/// Where the client's log, whose last record is of `last_fetched_epoch`, ceased to be ours (KIP-595).
-/// Errors: `OffsetOutOfRange` where that cannot be said.
+/// Where the client's log, whose last record is of `last_fetched_epoch`, ceased to be ours
+/// (KIP-595). Errors: `OffsetOutOfRange` where that cannot be said.
 fn diverging(wanted: &Wanted, partition: &Partition) -> Result<Option<(i32, i64)>> {
     let offsets = partition.log.offsets();
     match partition.log.end_of_epoch(wanted.last_fetched_epoch) {

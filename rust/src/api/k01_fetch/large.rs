@@ -14,8 +14,8 @@ use crate::image::Image;
 use crate::limits::FETCH_UNKNOWN_MAX;
 use crate::wire::{Reader, RequestHeader, Writer};
 
-/// Reads a large request, whose content is `kept`. One that names more than `FETCH_UNKNOWN_MAX` partitions
-/// that there are not has no session.
+/// Reads a large request, whose content is `kept`. One that names more than `FETCH_UNKNOWN_MAX`
+/// partitions that there are not has no session.
 pub fn read_large(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,

@@ -1,40 +1,42 @@
 //! Fetch (key 1), versions 4 to 18.
 //!
 //! Behaviour: `read` reads the request (`request.rs`) and finds its session (`fetch_sessions/`);
-//! `Fetch::read_logs` reads the logs, those of one log directory at a time, and `is_due` says whether the
-//! answer is due: `min_bytes` are there, or all that a segment will ever give, or a log refused, or
-//! nothing may be waited for; else the caller parks the request on its partitions (`wait_for`) and looks
-//! again when woken, at the latest after `max_wait_ms`. `answer` (`answer.rs`) writes the response as a
-//! queue of chunks, the records being ranges of segment files. Partitions are read in order until
-//! `max_bytes` are full. The first one with records gives its first batch whole, even if that is larger
-//! than the limits (KIP-74); a later one whose first batch does not fit gives nothing. Whatever the limits,
-//! all of an answer fits into a frame. An incremental answer holds only partitions with something new
-//! (KIP-227).
+//! `Fetch::read_logs` reads the logs, those of one log directory at a time, and `is_due` says
+//! whether the answer is due: `min_bytes` are there, or all that a segment will ever give, or a log
+//! refused, or nothing may be waited for; else the caller parks the request on its partitions
+//! (`wait_for`) and looks again when woken, at the latest after `max_wait_ms`. `answer`
+//! (`answer.rs`) writes the response as a queue of chunks, the records being ranges of segment
+//! files. Partitions are read in order until `max_bytes` are full. The first one with records gives
+//! its first batch whole, even if that is larger than the limits (KIP-74); a later one whose first
+//! batch does not fit gives nothing. Whatever the limits, all of an answer fits into a frame. An
+//! incremental answer holds only partitions with something new (KIP-227).
 //!
 //! Refusals of the request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
-//! FETCH_SESSION_TOPIC_ID_ERROR. Per partition, before the logs are asked and behind all others in the
-//! answer: UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION. By the log:
-//! INCONSISTENT_TOPIC_ID, where the topic of a session was made anew; FENCED_LEADER_EPOCH,
-//! UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER where another node leads, also by now if the request
-//! waited;
-//! OFFSET_OUT_OF_RANGE below the log start and above the log end (between the high watermark and the
-//! log end there is nothing yet, and no error), and for a last fetched epoch that the log does not know;
-//! KAFKA_STORAGE_ERROR, also where the log directory is offline,
-//! before version 6 as NOT_LEADER_OR_FOLLOWER. These end the wait, the others do not.
+//! FETCH_SESSION_TOPIC_ID_ERROR. Per partition, before the logs are asked and behind all others in
+//! the answer: UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION. By the
+//! log: INCONSISTENT_TOPIC_ID, where the topic of a session was made anew; FENCED_LEADER_EPOCH,
+//! UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER where another node leads, also by now if the
+//! request waited; OFFSET_OUT_OF_RANGE below the log start and above the log end (between the high
+//! watermark and the log end there is nothing yet, and no error), and for a last fetched epoch that
+//! the log does not know; KAFKA_STORAGE_ERROR, also where the log directory is offline, before
+//! version 6 as NOT_LEADER_OR_FOLLOWER. These end the wait, the others do not.
 //!
-//! A follower reads to the log end. Where it is refused nothing and has not diverged, its fetch says, when it is first looked at,
-//! that it has all below its fetch offset (`Partition::on_replica_fetch`): UNKNOWN_LEADER_EPOCH (NOT_LEADER_OR_FOLLOWER if it
-//! names no leader epoch) where it is not assigned a replica, as far as is known here; NOT_LEADER_OR_FOLLOWER for a
-//! broker epoch that has gone (KIP-903). Its fetch waits for the log end. A partition of which it is not in sync is empty while
-//! `leader.replication.throttled.rate` is exceeded, if it is throttled (KIP-73).
+//! A follower reads to the log end. Where it is refused nothing and has not diverged, its fetch
+//! says, when it is first looked at, that it has all below its fetch offset
+//! (`Partition::on_replica_fetch`): UNKNOWN_LEADER_EPOCH (NOT_LEADER_OR_FOLLOWER if it names no
+//! leader epoch) where it is not assigned a replica, as far as is known here;
+//! NOT_LEADER_OR_FOLLOWER for a broker epoch that has gone (KIP-903). Its fetch waits for the log
+//! end. A partition of which it is not in sync is empty while `leader.replication.throttled.rate`
+//! is exceeded, if it is throttled (KIP-73).
 //!
-//! A consumer of v11 or later reads from any replica, up to the high watermark that is known there. With
-//! `replica.selector.class` the leader names one in the consumer's rack that is in sync and has the offset, in place of
-//! records (KIP-392).
+//! A consumer of v11 or later reads from any replica, up to the high watermark that is known there.
+//! With `replica.selector.class` the leader names one in the consumer's rack that is in sync and
+//! has the offset, in place of records (KIP-392).
 //!
-//! Version notes: v4 isolation level (KIP-98); v7 sessions; v9 leader epoch; v11 rack; v12 flexible,
-//! diverging epochs (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 current leader and
-//! node endpoints (KIP-951); v17 directory id and v18 high watermark, for replicas only.
+//! Version notes: v4 isolation level (KIP-98); v7 sessions; v9 leader epoch; v11 rack; v12
+//! flexible, diverging epochs (KIP-595); v13 topic ids (KIP-516); v15 replica state
+//! (KIP-903); v16 current leader and node endpoints (KIP-951); v17 directory id and v18 high
+//! watermark, for replicas only.
 
 mod answer;
 mod fetch;

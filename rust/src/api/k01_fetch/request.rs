@@ -86,10 +86,11 @@ pub fn list<'a>(header: &RequestHeader<'_>, reader: &Reader<'a>) -> Result<Reade
     Ok(list)
 }
 
-/// Reads the request. Where there are `marks`, partitions that there are not get one instead of a place
-/// in it.
+/// Reads the request. Where there are `marks`, partitions that there are not get one
+/// instead of a place in it.
 ///
-/// Errors: as the reader, and `MalformedRequest` where more is to be forgotten than all sessions hold.
+/// Errors: as the reader, and `MalformedRequest` where more is to be
+/// forgotten than all sessions hold.
 pub fn parse(
     header: &RequestHeader<'_>,
     reader: &mut Reader<'_>,

@@ -10,8 +10,8 @@ use crate::wire::{RequestHeader, Writer};
 /// First version in which a client knows LISTENER_NOT_FOUND.
 const LISTENERS_SINCE: i16 = 6;
 
-/// The answer to a request that is refused as a whole, up to its topics: no brokers, and so many topics
-/// that have the error each.
+/// The answer to a request that is refused as a whole, up to its topics: no brokers, and so many
+/// topics that have the error each.
 pub fn begin_refusal(header: &RequestHeader<'_>, topics: usize) -> Writer {
     let (version, flexible) = (header.api_version, header.flexible);
     let mut writer = header.begin_response(64);
@@ -129,10 +129,10 @@ pub fn write_topic(
     writer.no_tags(flexible);
 }
 
-/// Writes a partition as the metadata has it (`KRaftMetadataCache.getPartitionMetadata`): a leader that no
-/// client of the listener can reach is none, and replicas there are offline. The metadata does not know yet
-/// where a log directory of this node fails (`is_offline`): its replica does not lead then, and the last one
-/// in sync stays there, or becomes an eligible leader (KIP-966).
+/// Writes a partition as the metadata has it (`KRaftMetadataCache.getPartitionMetadata`): a leader
+/// that no client of the listener can reach is none, and replicas there are offline. The metadata
+/// does not know yet where a log directory of this node fails (`is_offline`): its replica does not
+/// lead then, and the last one in sync stays there, or becomes an eligible leader (KIP-966).
 fn write_partition(
     writer: &mut Writer,
     header: &RequestHeader<'_>,

@@ -1,5 +1,5 @@
-//! A large Metadata request: topics that there are come first in its answer, each once; those that there
-//! are not are made of the frame as it leaves.
+//! A large Metadata request: topics that there are come first in its answer, each once; those that
+//! there are not are made of the frame as it leaves.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -95,8 +95,8 @@ impl<'a> Large<'a> {
         })
     }
 
-    /// Tells what Python is to make before this is answered: the body of a request that names only that. `None`:
-    /// nothing, or more than is made at once.
+    /// Tells what Python is to make before this is answered: the body of a request that names only
+    /// that. `None`: nothing, or more than is made at once.
     pub fn missing(&self, ask: &Ask<'_>) -> Result<Option<Vec<u8>>> {
         let Some(walk) = self.walk.as_ref().filter(|_| self.flags.allows_creation) else {
             return Ok(None);
@@ -259,7 +259,8 @@ struct Unknown {
     asker: Asker,
 }
 
-/// The client that asks, kept until the answer has left: judged by the image of the request, the same each time.
+/// The client that asks, kept until the answer has left: judged by the image of the
+/// request, the same each time.
 #[derive(Clone)]
 struct Asker {
     image: Arc<Image>,

@@ -1,21 +1,22 @@
 //! Metadata (key 3), versions 0 to 13.
 //!
 //! Behaviour: brokers with the endpoint of the listener that the client came in by, the cluster id,
-//! the controller, and the topics asked for by name or (from version 10) id, or all of them. A topic
-//! that does not exist is created by Python first where client and broker allow it, and the request
-//! is then answered here.
+//! the controller, and the topics asked for by name or (from version 10) id, or all of them. A
+//! topic that does not exist is created by Python first where client and broker allow it, and the
+//! request is then answered here.
 //!
 //! A topic that is named twice is answered once. If any topic has an id, only ids count.
 //!
 //! Refusals, of the whole request: INVALID_REQUEST for an id or a null name before version 12,
 //! UNKNOWN_SERVER_ERROR for neither where no topic has an id (a NullPointerException in Kafka). Per
-//! topic: UNKNOWN_TOPIC_ID for an id; TOPIC_AUTHORIZATION_FAILED for who may not see it, or not have it made
-//! (where all are asked for, a topic is left out); INVALID_TOPIC_EXCEPTION for an illegal name;
-//! UNKNOWN_TOPIC_OR_PARTITION. Per partition: LEADER_NOT_AVAILABLE; LISTENER_NOT_FOUND (v6) where the leader lacks the
-//! client's; REPLICA_NOT_AVAILABLE in v0.
+//! topic: UNKNOWN_TOPIC_ID for an id; TOPIC_AUTHORIZATION_FAILED for who may not see it, or not
+//! have it made (where all are asked for, a topic is left out); INVALID_TOPIC_EXCEPTION for an
+//! illegal name; UNKNOWN_TOPIC_OR_PARTITION. Per partition: LEADER_NOT_AVAILABLE;
+//! LISTENER_NOT_FOUND (v6) where the leader lacks the client's; REPLICA_NOT_AVAILABLE in v0.
 //!
-//! Version notes: v0 has no null list, its empty list means all topics; v8 to v10 carry the cluster's
-//! authorized operations (KIP-430); v12 lets an id stand alone (KIP-516); v13 adds a top-level error.
+//! Version notes: v0 has no null list, its empty list means all topics; v8 to v10 carry
+//! the cluster's authorized operations (KIP-430); v12 lets an id stand alone (KIP-516);
+//! v13 adds a top-level error.
 
 mod answer;
 mod large;
@@ -57,7 +58,8 @@ pub fn missing_topics(
     Ok(request.flags.allows_creation && topics.iter().flatten().any(is_missing))
 }
 
-/// The whole answer. `creates` says that topics are made which clients name (`auto.create.topics.enable`).
+/// The whole answer. `creates` says that topics are made which clients name
+/// (`auto.create.topics.enable`).
 pub fn answer(
     header: &RequestHeader<'_>,
     mut reader: Reader<'_>,
@@ -113,7 +115,8 @@ pub fn answer(
     Ok(writer.bytes)
 }
 
-/// The topic, or why it is not answered with its partitions. `creates`: if it is missing, it is to be made.
+/// The topic, or why it is not answered with its partitions. `creates`: if it is
+/// missing, it is to be made.
 pub fn find<'a>(
     ask: &Ask<'a>,
     asked: &Asked<'_>,

@@ -1,4 +1,5 @@
-//! The reader of Metadata requests: the topics that are named, each once, and the flags behind them.
+//! The reader of Metadata requests: the topics that are named, each once,
+//! and the flags behind them.
 
 use std::collections::HashSet;
 

@@ -1,16 +1,17 @@
-//! Large requests: frames beyond `LARGE_REQUEST_BYTES`, read by a thread of their own (`net/reactor/large_requests.rs`).
+//! Large requests: frames beyond `LARGE_REQUEST_BYTES`, read by a thread of their own
+//! (`net/reactor/large_requests.rs`).
 //!
 //! Such a request may name what there is, and that is kept as for any other request: no more than
-//! the broker has. Or it names what there is not, millions of times: of that only the frame is kept, and
-//! a few bits for each byte of it.
+//! the broker has. Or it names what there is not, millions of times: of that only the frame is
+//! kept, and a few bits for each byte of it.
 //!
 //! ```text
 //! frame ─► read: what there is ─► as in any request: appended, fetched, searched ─► bytes
 //!      └─► marked: what there is not, once each ─► counted ─► made in slices as they leave (`Slices`)
 //! ```
 //!
-//! `Later` is the chunk of an answer that is made in slices: it is gone through once to know its size, which
-//! stands in front of the answer, and once more while it is sent.
+//! `Later` is the chunk of an answer that is made in slices: it is gone through once to know its
+//! size, which stands in front of the answer, and once more while it is sent.
 
 pub mod partitions;
 pub mod repetitions;
@@ -56,8 +57,8 @@ impl Kept {
 
 /// A part of an answer that is made a slice at a time.
 pub trait Slices: Send {
-    /// Puts the next slice behind `bytes`: about `SLICE_BYTES` of it, or nothing after as many bytes of the
-    /// request. False: there is no more.
+    /// Puts the next slice behind `bytes`: about `SLICE_BYTES` of it, or nothing after as many
+    /// bytes of the request. False: there is no more.
     fn next(&mut self, bytes: &mut Vec<u8>) -> Result<bool>;
 }
 
@@ -94,8 +95,8 @@ impl Later {
         self.memory_bytes
     }
 
-    /// The next slice, in which there may be nothing. Errors: what is made is not as long
-    /// as it was when it was counted, since something has failed meanwhile: the frame cannot be completed.
+    /// The next slice, in which there may be nothing. Errors: what is made is not as long as it was
+    /// when it was counted, since something has failed meanwhile: the frame cannot be completed.
     pub fn make(&mut self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let goes_on = self.slices.next(&mut bytes)?;

@@ -1,6 +1,6 @@
-//! Partitions that a large request names and that are answered from its frame alone: those that there are
-//! not, above all. Requests and answers of Produce, Fetch and ListOffsets have one shape: topics, and in
-//! each its partitions.
+//! Partitions that a large request names and that are answered from its frame alone: those that
+//! there are not, above all. Requests and answers of Produce, Fetch and ListOffsets have one shape:
+//! topics, and in each its partitions.
 
 use std::sync::Arc;
 
@@ -212,8 +212,8 @@ struct Plan {
 }
 
 impl Marks {
-    /// The answer to what is marked. `reader` stands at the list of topics; the request has been read
-    /// without an error.
+    /// The answer to what is marked. `reader` stands at the list of topics; the request has
+    /// been read without an error.
     pub fn rest(
         self,
         grammar: Grammar,

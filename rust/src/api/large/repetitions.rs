@@ -1,6 +1,6 @@
-//! Names that a request has more than once, found without a copy of any name: a table of places in the frame,
-//! of a bounded size. Where it is too small for all keys, those with low hashes are looked at first, and
-//! the request is gone through again for the others.
+//! Names that a request has more than once, found without a copy of any name: a table of places in
+//! the frame, of a bounded size. Where it is too small for all keys, those with low hashes are
+//! looked at first, and the request is gone through again for the others.
 
 /// A bit for each byte of a request, at which something may begin.
 #[derive(Default)]
@@ -34,10 +34,12 @@ impl Bits {
     }
 }
 
-/// Slots for each key, at least: with fewer probes become long, and each reads somewhere else in the frame.
+/// Slots for each key, at least: with fewer probes become long, and each reads
+/// somewhere else in the frame.
 const SLOTS_PER_KEY: usize = 2;
 
-/// A table by hash. A slot holds a place and one; 0 is none, so that memory comes zeroed and untouched.
+/// A table by hash. A slot holds a place and one; 0 is none, so that memory
+/// comes zeroed and untouched.
 struct Table {
     slots: Vec<u64>,
     count: usize,
@@ -67,9 +69,9 @@ impl Table {
     }
 }
 
-/// Calls `repeated` with the place at which a key first stands, and each later one. `go_through` has its
-/// argument called with hash and place of each, in order, as often as it is called itself; `is_same`
-/// compares the keys of two places. The table takes `table_bytes_max`, or 8 KiB.
+/// Calls `repeated` with the place at which a key first stands, and each later one. `go_through`
+/// has its argument called with hash and place of each, in order, as often as it is called itself;
+/// `is_same` compares the keys of two places. The table takes `table_bytes_max`, or 8 KiB.
 pub fn find(
     count: usize,
     table_bytes_max: usize,

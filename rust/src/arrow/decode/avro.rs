@@ -48,8 +48,8 @@ enum Step {
 }
 
 impl AvroReader {
-    /// `schema` and `registry` are JSON, the latter an object with a schema (an object, or its text)
-    /// by id. Errors: a sentence.
+    /// `schema` and `registry` are JSON, the latter an object with a schema (an object, or its
+    /// text) by id. Errors: a sentence.
     pub fn new(
         schema: Option<&str>,
         has_header: bool,

@@ -1,6 +1,6 @@
 //! Typed columns while they grow, a value at a time. Unlike arrow-rs' builders these can take the
-//! last values back, which a record needs whose bytes turn out to be damaged at their end, and a key
-//! that an object names twice.
+//! last values back, which a record needs whose bytes turn out to be damaged at their end, and a
+//! key that an object names twice.
 
 use std::sync::Arc;
 
@@ -93,8 +93,8 @@ pub fn is_buildable(data_type: &DataType) -> bool {
     }
 }
 
-/// Bytes of memory that a value takes whatever it is: its place, and where a null is noted; of a struct those of its
-/// fields. The bytes of texts, and items of lists and maps, come to that.
+/// Bytes of memory that a value takes whatever it is: its place, and where a null is noted; of a
+/// struct those of its fields. The bytes of texts, and items of lists and maps, come to that.
 pub fn width_bytes(data_type: &DataType) -> usize {
     let place = match data_type {
         DataType::Struct(fields) => {
@@ -243,8 +243,8 @@ impl Builder {
         })
     }
 
-    /// Refuses items of lists that take more memory than a batch may: there may be millions of a byte or two each, and
-    /// an item may have hundreds of fields.
+    /// Refuses items of lists that take more memory than a batch may: there may be millions of a
+    /// byte or two each, and an item may have hundreds of fields.
     pub(super) fn refuse_outgrown(&self) -> Result<(), &'static str> {
         if self.len().saturating_mul(self.width_bytes) > ARROW_BATCH_BYTES_MAX {
             Err("the items of its lists take more than 512 MiB")

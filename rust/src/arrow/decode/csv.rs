@@ -1,8 +1,8 @@
-//! One line of CSV a record, as Spark's `from_csv` reads it (univocity as Spark sets it up): a value
-//! in quotes ends with a quote before the separator, and further quotes beside that one are the
-//! value's; where something else follows, the value goes on up to the next separator, quotes and
-//! all. A value without quotes that is empty is null. Missing and surplus columns make a record bad,
-//! and the columns it has are still read.
+//! One line of CSV a record, as Spark's `from_csv` reads it (univocity as Spark sets it up): a
+//! value in quotes ends with a quote before the separator, and further quotes beside that one are
+//! the value's; where something else follows, the value goes on up to the next separator, quotes
+//! and all. A value without quotes that is empty is null. Missing and surplus columns make a record
+//! bad, and the columns it has are still read.
 
 use arrow_schema::DataType;
 
@@ -129,7 +129,8 @@ impl CsvReader {
         }
     }
 
-    /// Where the value in quotes, whose first byte is at `at`, ends; the value is in `unquoted` then.
+    /// Where the value in quotes, whose first byte is at `at`, ends; the
+    /// value is in `unquoted` then.
     fn quoted(&mut self, line: &[u8], mut at: usize) -> usize {
         let CsvOptions { quote, escape, .. } = self.options;
         let sep = self.options.sep.as_bytes();

@@ -1,5 +1,5 @@
-//! One JSON text a record, straight into columns: no tree, no tape, and what is not wanted is passed
-//! over. Whatever the nesting, the stack grows with the wanted schema only.
+//! One JSON text a record, straight into columns: no tree, no tape, and what is not wanted is
+//! passed over. Whatever the nesting, the stack grows with the wanted schema only.
 //!
 //! What is taken, and what is not, is what Spark's `from_json` does (Jackson as Spark sets it up):
 //! the first value of the text counts, single quotes quote, `NaN` and `Infinity` are numbers, of a
@@ -102,8 +102,8 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Takes a key and its colon: its number among the fields of the row, if it is wanted. `place` is
-    /// its own in its object.
+    /// Takes a key and its colon: its number among the fields of the row, if it is wanted. `place`
+    /// is its own in its object.
     #[inline(always)]
     fn wanted(&mut self, row: &mut Record, place: usize) -> Parsed<Option<usize>> {
         let start = self.at;

@@ -1,5 +1,5 @@
-//! JSON's strings, numbers and words into the column that is wanted. Each function says whether the value
-//! has a type that the column takes.
+//! JSON's strings, numbers and words into the column that is wanted. Each function says whether the
+//! value has a type that the column takes.
 
 use std::borrow::Cow;
 

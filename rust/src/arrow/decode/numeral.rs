@@ -6,8 +6,8 @@ pub struct Numeral<'a> {
     pub text: &'a [u8],
     pub kind: Number,
     pub is_negative: bool,
-    /// Its digits without the point, and how many stand behind the point; none if there are many, or
-    /// an exponent.
+    /// Its digits without the point, and how many stand behind the point; none if there
+    /// are many, or an exponent.
     pub short: Option<(u64, usize)>,
 }
 
@@ -32,8 +32,8 @@ impl Numeral<'_> {
         }
     }
 
-    /// Not of a named one. Of two numbers that f64 holds exactly the quotient is rounded once, as the
-    /// parser of the standard library does.
+    /// Not of a named one. Of two numbers that f64 holds exactly the quotient is rounded once, as
+    /// the parser of the standard library does.
     #[inline(always)]
     pub fn real(&self) -> Option<f64> {
         match self.short {

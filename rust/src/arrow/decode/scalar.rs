@@ -1,6 +1,7 @@
-//! Texts to decimals, dates and times, as Spark takes them in JSON and CSV. That is where no format
-//! of its own is given (`DateTimeUtils.stringToDate` and `stringToTimestamp`, `Decimal`). A time without a
-//! zone is UTC. Names of regions (`CET`, `Europe/Paris`) and times without a day are not taken.
+//! Texts to decimals, dates and times, as Spark takes them in JSON and CSV. That is where no
+//! format of its own is given (`DateTimeUtils.stringToDate` and `stringToTimestamp`,
+//! `Decimal`). A time without a zone is UTC. Names of regions (`CET`, `Europe/Paris`) and times
+//! without a day are not taken.
 
 const DAY_SECONDS: i64 = 86_400;
 
@@ -62,7 +63,8 @@ fn sign(text: &[u8]) -> (bool, &[u8]) {
     }
 }
 
-/// Days since 1970 of `[+-]yyyy[-[m]m[-[d]d]]`; what follows a day and a space or `T` is not looked at.
+/// Days since 1970 of `[+-]yyyy[-[m]m[-[d]d]]`; what follows a day and a space
+/// or `T` is not looked at.
 pub fn date(text: &[u8]) -> Option<i32> {
     let mut text = Text(text.trim_ascii());
     let (days, has_day) = text.date()?;
@@ -73,8 +75,8 @@ pub fn date(text: &[u8]) -> Option<i32> {
     }
 }
 
-/// Microseconds since 1970 of `[+-]yyyy[-[m]m[-[d]d[(T| )[h]h[:[m]m[:[s]s[.fraction][zone]]]]]]`; digits
-/// of the fraction behind the sixth are not looked at. With `zoned` false a zone is refused.
+/// Microseconds since 1970 of `[+-]yyyy[-[m]m[-[d]d[(T| )[h]h[:[m]m[:[s]s[.fraction][zone]]]]]]`;
+/// digits of the fraction behind the sixth are not looked at. With `zoned` false a zone is refused.
 pub fn timestamp(text: &[u8], zoned: bool) -> Option<i64> {
     let mut text = Text(text.trim_ascii());
     let (days, has_day) = text.date()?;
@@ -108,7 +110,8 @@ pub fn timestamp(text: &[u8], zoned: bool) -> Option<i64> {
     i64::try_from(i128::from(seconds) * 1_000_000 + i128::from(micros)).ok()
 }
 
-/// The offset that a text says: `Z`, `UTC`, `GMT+1`, `+01:00`, `+01:00:30`, `+0100`, `+010030`, `+1`, `+1:2`.
+/// The offset that a text says: `Z`, `UTC`, `GMT+1`, `+01:00`, `+01:00:30`, `+0100`,
+/// `+010030`, `+1`, `+1:2`.
 fn offset_seconds(zone: &[u8]) -> Option<i64> {
     if zone == b"Z" {
         return Some(0);

@@ -1,5 +1,5 @@
-//! The scans that a JSON parser spends most of its bytes on, many at a time: over the plain ones of a
-//! string, and knowing a key again.
+//! The scans that a JSON parser spends most of its bytes on, many at a time: over the plain ones of
+//! a string, and knowing a key again.
 
 use crate::limits::JSON_KEYS_REMEMBERED_MAX;
 

@@ -1,9 +1,11 @@
-//! The memory that the Arrow batches of all clients of an endpoint may take together. A client sets how large its batches
-//! are, and there may be hundreds of clients: room for the largest batch that a read may have is taken before one is
-//! made. While it is sent, which may take as long as the client likes, it holds as much as it has become.
+//! The memory that the Arrow batches of all clients of an endpoint may take together. A client sets
+//! how large its batches are, and there may be hundreds of clients: room for the largest batch that
+//! a read may have is taken before one is made. While it is sent, which may take as long as the
+//! client likes, it holds as much as it has become.
 //!
-//! A batch that alone takes more than there is goes when there is no other. One that finds no room waits a while, and its
-//! read is refused then: clients may hold each other up (a task that reads two partitions side by side).
+//! A batch that alone takes more than there is goes when there is no other. One that finds no room
+//! waits a while, and its read is refused then: clients may hold each other up (a task that reads
+//! two partitions side by side).
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +41,8 @@ impl BatchMemory {
 
     /// Takes room for a batch of so many bytes, for which it waits up to `wait`.
     ///
-    /// Errors: `InvalidArgument` for a client that waited in vain, also since the server `is_stopping`.
+    /// Errors: `InvalidArgument` for a client that waited in vain, also since
+    /// the server `is_stopping`.
     pub fn take(
         &self,
         bytes: usize,

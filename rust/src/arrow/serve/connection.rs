@@ -32,8 +32,8 @@ pub(super) struct Connection<'a> {
     pub stream: &'a TcpStream,
     pub home: &'a dyn Home,
     pub batch_memory: &'a BatchMemory,
-    /// Neither a request nor room for bytes of an answer for so long: the connection is closed, unless
-    /// its client has shown the secret, for which it has `ARROW_SECRET_WAIT_MS`.
+    /// Neither a request nor room for bytes of an answer for so long: the connection is closed,
+    /// unless its client has shown the secret, for which it has `ARROW_SECRET_WAIT_MS`.
     pub idle: Option<Duration>,
     /// The secret that each request must have, if there is one.
     pub secret: Option<&'a str>,
@@ -124,14 +124,16 @@ impl Connection<'_> {
         Ok(true)
     }
 
-    /// Lifts the limit from a client that knows the secret, whose sockets end with its process: a task of
-    /// Spark's takes the next rows when it is done with those it has, which may be hours later.
+    /// Lifts the limit from a client that knows the secret, whose sockets end with its
+    /// process: a task of Spark's takes the next rows when it is done with those it has,
+    /// which may be hours later.
     fn wait_for_the_client(&self) -> io::Result<()> {
         self.stream.set_read_timeout(None)?;
         self.stream.set_write_timeout(None)
     }
 
-    /// Makes batches, of up to `batch_bytes` of memory, and sends each before it makes the next one.
+    /// Makes batches, of up to `batch_bytes` of memory, and sends each
+    /// before it makes the next one.
     fn send_rows(
         &self,
         mut rows: Rows,
@@ -307,8 +309,8 @@ mod tests {
         }
     }
 
-    /// A task whose rows each cost a call of some slow service took the next batch ten minutes later,
-    /// found its connection closed, and so did each attempt that followed.
+    /// A task whose rows each cost a call of some slow service took the next batch ten minutes
+    /// later, found its connection closed, and so did each attempt that followed.
     #[test]
     fn a_client_with_the_secret_takes_its_rows_as_slowly_as_it_likes() {
         const IDLE: Duration = Duration::from_millis(100);

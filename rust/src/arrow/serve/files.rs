@@ -34,8 +34,8 @@ impl LogFiles {
         !self.roots.is_empty()
     }
 
-    /// The rows of a read; none of a path that is gone, or holds no log, where lost data is no failure but
-    /// told. Errors: `InvalidArgument`, and those of `LogRead::open`.
+    /// The rows of a read; none of a path that is gone, or holds no log, where lost data is no
+    /// failure but told. Errors: `InvalidArgument`, and those of `LogRead::open`.
     pub fn read(&self, request: &ReadRequest, losses: &Losses) -> Result<Rows> {
         let gone = |reason: &str| {
             losses.tell(format!(

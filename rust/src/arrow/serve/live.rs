@@ -1,9 +1,11 @@
-//! The broker as a home of the Arrow endpoint: reads the logs of this node as Fetch does, up to the
-//! high watermark or, of committed records, the last stable offset, on the thread of the connection.
+//! The broker as a home of the Arrow endpoint: reads the logs of this node as Fetch does,
+//! up to the high watermark or, of committed records, the last stable offset, on the
+//! thread of the connection.
 //!
-//! Records are copied out of the segment a few hundred KiB at a time, and the segment is let go before
-//! the copy is looked at: a client that does not read delays no truncation, and retention, compaction
-//! and deletion go on beside a read. What they take away under it ends the read with a sentence.
+//! Records are copied out of the segment a few hundred KiB at a time, and the segment is let go
+//! before the copy is looked at: a client that does not read delays no truncation, and
+//! retention, compaction and deletion go on beside a read. What they take away under it ends
+//! the read with a sentence.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -34,7 +36,8 @@ impl LiveHome {
         LiveHome { node }
     }
 
-    /// An address is told by a broker that may be gone, or of another machine, by the time it is used.
+    /// An address is told by a broker that may be gone, or of another
+    /// machine, by the time it is used.
     fn refuse_another_cluster(&self, wanted: Option<&str>) -> Result<()> {
         let image = self.node.image();
         match wanted {
@@ -78,7 +81,8 @@ impl LiveHome {
 impl Home for LiveHome {
     fn read(&self, request: ReadRequest, losses: &Losses) -> Result<Rows> {
         let place = &request.place;
-        // How to reach the log from elsewhere, `bootstrap.servers` and `client`, is of no interest here.
+        // How to reach the log from elsewhere, `bootstrap.servers` and
+        // `client`, is of no interest here.
         if place.path.is_some() {
             return refuse("path: a broker reads its own logs only".to_owned());
         }

@@ -1,5 +1,6 @@
-//! The Arrow endpoint: ranges of partitions as Arrow IPC streams over a socket, for a reader that has
-//! no Kafka client at hand and wants columns. docs/ARROW_ENDPOINT.md is the protocol as clients see it.
+//! The Arrow endpoint: ranges of partitions as Arrow IPC streams over a socket, for a reader
+//! that has no Kafka client at hand and wants columns. docs/ARROW_ENDPOINT.md is the
+//! protocol as clients see it.
 //!
 //! ```text
 //! client   │ u32 BE length │ {"op":"read","topic":…,"partition":…,"start":…,"stop":…}  │   request
@@ -7,11 +8,11 @@
 //!          │ schema message │ record batch │ FFFFFFFF │ u32 LE length + 1 │ sentence │ close  failure
 //! ```
 //!
-//! The server is a `Home`: the broker (`live.rs`), or a process of its own beside a Spark executor, which
-//! fetches from brokers or reads files (`files.rs`).
-//! `request.rs` reads requests and does no I/O; `server.rs` owns sockets and threads, one a connection;
-//! `connection.rs` is what such a thread does. A slow reader holds its own thread, one Arrow batch and
-//! the bytes of one fetch, nothing else; what the batches of all readers take together is bounded (`batch_memory.rs`).
+//! The server is a `Home`: the broker (`live.rs`), or a process of its own beside a Spark executor,
+//! which fetches from brokers or reads files (`files.rs`). `request.rs` reads requests and does no
+//! I/O; `server.rs` owns sockets and threads, one a connection; `connection.rs` is what such a
+//! thread does. A slow reader holds its own thread, one Arrow batch and the bytes of one fetch,
+//! nothing else; what the batches of all readers take together is bounded (`batch_memory.rs`).
 
 mod batch_memory;
 mod connection;

@@ -1,6 +1,8 @@
-//! Requests of the Arrow endpoint's clients: a length and a JSON object. Bytes in, requests out, no I/O.
+//! Requests of the Arrow endpoint's clients: a length and a JSON object. Bytes
+//! in, requests out, no I/O.
 //!
-//! A key that nobody knows is refused by its name, so that a misspelt bound does not read a whole log.
+//! A key that nobody knows is refused by its name, so that a misspelt bound
+//! does not read a whole log.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -123,9 +125,10 @@ impl ReadRequest {
         self.bounds.memory_bytes(&self.shape, self.topic.len())
     }
 
-    /// The offsets to read of a log that has `log_start .. log_end` and shows them up to `visible_end`,
-    /// which is its `what`. A stop that is given must be there: rows that are missing would look like
-    /// an end. Errors: `InvalidArgument`, unless lost data is no failure; then `losses` is told.
+    /// The offsets to read of a log that has `log_start .. log_end` and shows them up to
+    /// `visible_end`, which is its `what`. A stop that is given must be there: rows that are
+    /// missing would look like an end. Errors: `InvalidArgument`, unless lost data is no
+    /// failure; then `losses` is told.
     pub fn range_within(
         &self,
         log_start: i64,

@@ -30,7 +30,8 @@ pub struct ServerSettings {
     pub idle: Option<Duration>,
     /// Each request must have it, if there is one: whoever is on this machine can connect.
     pub secret: Option<String>,
-    /// Bytes of memory that the process may have, of which a part is for the batches of its clients.
+    /// Bytes of memory that the process may have, of which a part is for
+    /// the batches of its clients.
     pub memory_bytes: Option<u64>,
 }
 

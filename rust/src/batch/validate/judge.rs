@@ -1,5 +1,5 @@
-//! The rules about records, their keys and timestamps: all records at once, and one by one where that
-//! shows a fault.
+//! The rules about records, their keys and timestamps: all records at once, and one by one
+//! where that shows a fault.
 
 use super::rules::ValidationRules;
 use crate::batch::header::{BatchHeader, NO_TIMESTAMP, TimestampType};

@@ -1,5 +1,5 @@
-//! The place that accepts or refuses what is appended. Only what a Produce request is refused for before
-//! any log is asked is elsewhere (`shape.rs`, `k00_produce/`).
+//! The place that accepts or refuses what is appended. Only what a Produce request is refused for
+//! before any log is asked is elsewhere (`shape.rs`, `k00_produce/`).
 //!
 //! Kafka spreads this over `ProduceRequest.validateRecords`, `UnifiedLog.analyzeAndValidateRecords`
 //! and `LogValidator`; the rules below are theirs, in their order, with their error codes:

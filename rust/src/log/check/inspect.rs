@@ -75,8 +75,8 @@ impl SegmentReader {
         self.position
     }
 
-    /// Where the first batch starts that holds `offset` or what follows it; what cannot be read ends
-    /// the search. Reads headers only, through one buffer.
+    /// Where the first batch starts that holds `offset` or what follows it; what cannot be read
+    /// ends the search. Reads headers only, through one buffer.
     pub fn position_of(&self, offset: i64) -> u64 {
         let mut scanner = BatchScanner::new(&*self.file, &self.path, 0, self.end);
         loop {

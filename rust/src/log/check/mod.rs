@@ -1,4 +1,5 @@
-//! Reading what lies on disk without changing it, for `kafkalite log dump` and `kafkalite log verify`.
+//! Reading what lies on disk without changing it, for `kafkalite log dump`
+//! and `kafkalite log verify`.
 
 pub mod findings;
 pub mod inspect;

@@ -1,7 +1,7 @@
 //! `cleaner-offset-checkpoint` of a log directory: below its offset, a log holds no key twice.
 //!
-//! The file is read and written as a whole under one lock, by the cleaner and by whoever cuts a
-//! log (`LogCleanerManager.updateCheckpoints`, `maybeTruncateCheckpoint`), for which Kafka stops the
+//! The file is read and written as a whole under one lock, by the cleaner and by whoever cuts a log
+//! (`LogCleanerManager.updateCheckpoints`, `maybeTruncateCheckpoint`), for which Kafka stops the
 //! cleaner (`LogManager.truncateTo`): here it learns that the log was cut when it has ended.
 
 use crate::error::{Error, Result};
@@ -11,8 +11,8 @@ use crate::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition}
 use crate::log::log::Log;
 use crate::log::names;
 
-/// The offsets as the file has them now. One that cannot be read says nothing, and the next `set` writes
-/// it anew: until then all is cleaned again, which is slow and right.
+/// The offsets as the file has them now. One that cannot be read says nothing, and the next `set`
+/// writes it anew: until then all is cleaned again, which is slow and right.
 pub fn read(directory: &LogDirectory) -> Result<OffsetCheckpoint> {
     known_offsets(&mut directory.checkpoint_files())
 }
@@ -22,9 +22,10 @@ pub fn get(checkpoint: &OffsetCheckpoint, log: &Log) -> Option<i64> {
     checkpoint.offsets.get(&TopicPartition::of(log)).copied()
 }
 
-/// Notes that `log` is clean below `offset`, as it was when it had been truncated `truncations` times: of
-/// one that was cut since then nothing is noted. Partitions that are no longer in the directory leave the
-/// file; of one that was deleted meanwhile nothing is noted, since another topic may have its name by now.
+/// Notes that `log` is clean below `offset`, as it was when it had been truncated `truncations`
+/// times: of one that was cut since then nothing is noted. Partitions that are no longer in the
+/// directory leave the file; of one that was deleted meanwhile nothing is noted, since another
+/// topic may have its name by now.
 pub fn set(directory: &LogDirectory, log: &Log, offset: i64, truncations: u64) -> Result<()> {
     let mut files = directory.checkpoint_files();
     let mut checkpoint = known_offsets(&mut files)?;
@@ -37,9 +38,9 @@ pub fn set(directory: &LogDirectory, log: &Log, offset: i64, truncations: u64) -
     files.write(names::CLEANER_OFFSET_CHECKPOINT, checkpoint)
 }
 
-/// Cuts `log` at `offset` (`Log::truncate_checked`): what is appended there from then on is dirty. Else a
-/// tombstone of it could go before the cleaner has met the record that it deletes. `directory()` says where the log
-/// lies: it may have moved while the cut waited.
+/// Cuts `log` at `offset` (`Log::truncate_checked`): what is appended there from then on is dirty.
+/// Else a tombstone of it could go before the cleaner has met the record that it deletes.
+/// `directory()` says where the log lies: it may have moved while the cut waited.
 pub fn truncate<'a>(
     directory: impl Fn() -> &'a LogDirectory,
     log: &Log,
@@ -71,11 +72,12 @@ fn lowering<'a, T>(
     offset: i64,
     cut: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    // Before, since the process may be killed in between, and after, since a round of the cleaner may
-    // have ended meanwhile.
+    // Before, since the process may be killed in between, and after, since a round of the cleaner
+    // may have ended meanwhile.
     lower(directory(), log, offset)?;
     let cut = cut()?;
-    // Of one that moves just now, `hand_over` and `LogDirectory::hand_over_offsets` come later, or have been.
+    // Of one that moves just now, `hand_over` and `LogDirectory::hand_over_offsets`
+    // come later, or have been.
     let directory = directory();
     lower(directory, log, offset)?;
     directory.lower_checkpoints(log)?;
@@ -99,9 +101,9 @@ fn known_offsets(files: &mut CheckpointFiles<'_>) -> Result<OffsetCheckpoint> {
     }
 }
 
-/// A log has moved into another log directory. It is as clean there as it was when its copy began (`clean_offset`), or less, if
-/// the file says so by now; and as it was when it had been truncated `truncations` times, before it moved
-/// (`LogCleaner.alterCheckpointDir`).
+/// A log has moved into another log directory. It is as clean there as it was when its copy began
+/// (`clean_offset`), or less, if the file says so by now; and as it was when it had been truncated
+/// `truncations` times, before it moved (`LogCleaner.alterCheckpointDir`).
 pub fn hand_over(
     from: &LogDirectory,
     to: &LogDirectory,

@@ -1,6 +1,6 @@
-//! Logs that the cleaner could not look after. Each is left alone for a while, so that the others have
-//! their turn, and is then tried again: a disk that was full may have room. Kafka calls such a partition
-//! uncleanable and leaves it alone until the next start (`LogCleanerManager`).
+//! Logs that the cleaner could not look after. Each is left alone for a while, so that the others
+//! have their turn, and is then tried again: a disk that was full may have room. Kafka calls such a
+//! partition uncleanable and leaves it alone until the next start (`LogCleanerManager`).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,7 +12,8 @@ use crate::log::deadline::Deadline;
 use crate::log::log::Log;
 use crate::uuid::Uuid;
 
-/// A log that could not be compacted, or whose old segments could not be deleted, by its directory, and why.
+/// A log that could not be compacted, or whose old segments could not be deleted,
+/// by its directory, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotCompacted {
     pub directory: PathBuf,

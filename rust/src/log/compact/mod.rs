@@ -94,8 +94,8 @@ impl Cleaner {
     }
 
     /// Cleans the dirtiest log of the directory that is due, and notes in the checkpoint file how
-    /// far it came. `None`: none is due, or `stop` was set. A log that cannot be cleaned, if only since
-    /// the attempt panics, keeps no other waiting: it is left alone for `COMPACTION_RETRY_MS`
+    /// far it came. `None`: none is due, or `stop` was set. A log that cannot be cleaned, if only
+    /// since the attempt panics, keeps no other waiting: it is left alone for `COMPACTION_RETRY_MS`
     /// (`take_news`). So is one of which the checkpoint file could not take how far it came.
     ///
     /// Errors: a checkpoint file that cannot be read, and whatever took the directory offline.
@@ -130,12 +130,13 @@ impl Cleaner {
         Ok(None)
     }
 
-    /// Retention of the directory's compacted logs, with `cleanup.policy=compact,delete` or below their
-    /// log start offset. It is the cleaner's, so that no segment is deleted under it
+    /// Retention of the directory's compacted logs, with `cleanup.policy=compact,delete` or below
+    /// their log start offset. It is the cleaner's, so that no segment is deleted under it
     /// (`LogCleanerManager.deletableLogs`); the housekeeper has that of all other logs.
     ///
-    /// A log that cannot be looked at is left alone, as one that cannot be cleaned, and no segment of one that
-    /// is left alone goes. To be called before `clean_dirtiest`, so that what hinders it may go by its age.
+    /// A log that cannot be looked at is left alone, as one that cannot be cleaned, and no
+    /// segment of one that is left alone goes. To be called before `clean_dirtiest`, so that what
+    /// hinders it may go by its age.
     ///
     /// Errors: whatever took the directory offline.
     pub fn delete_old_segments(
@@ -165,8 +166,8 @@ impl Cleaner {
         directory: &LogDirectory,
         now_ms: i64,
     ) -> Result<Option<(Arc<Log>, CleanPlan, u64)>> {
-        // The logs first: what the file then says of a name, it says of no log that had it before, and
-        // it is known which of them were cut after that.
+        // The logs first: what the file then says of a name, it says of no log that had it before,
+        // and it is known which of them were cut after that.
         let logs = directory.logs().into_iter();
         let logs: Vec<_> = logs.map(|log| (log.truncations(), log)).collect();
         let checkpoint = cleaner_checkpoint::read(directory)?;

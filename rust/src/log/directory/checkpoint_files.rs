@@ -1,8 +1,9 @@
-//! The checkpoint files of a log directory under their lock, each as it was read or written last: a follower that cuts ten
-//! thousand logs looks at what the files say of each, and must not read ten thousand lines for it.
+//! The checkpoint files of a log directory under their lock, each as it was read or written last:
+//! a follower that cuts ten thousand logs looks at what the files say of each, and must not read
+//! ten thousand lines for it.
 //!
-//! They are forgotten when all files are written anew (`LogDirectory::write_checkpoints`), so that they
-//! take no memory for long. Nobody but the broker writes the files meanwhile.
+//! They are forgotten when all files are written anew (`LogDirectory::write_checkpoints`), so that
+//! they take no memory for long. Nobody but the broker writes the files meanwhile.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -49,8 +50,8 @@ impl CheckpointFiles<'_> {
         Ok(())
     }
 
-    /// Has the file say no more than `offset` of a log of which it says anything. One that cannot be read names no
-    /// offset that is too high.
+    /// Has the file say no more than `offset` of a log of which it says anything. One that cannot
+    /// be read names no offset that is too high.
     pub fn lower(&mut self, file: &'static str, key: &TopicPartition, offset: i64) -> Result<()> {
         let checkpoint = match self.read(file) {
             Err(Error::CorruptFile { .. }) => return Ok(()),

@@ -1,5 +1,5 @@
-//! The checkpoint files of a log directory: written now and then, read at the start, and what becomes of
-//! the lines of topics that are deleted.
+//! The checkpoint files of a log directory: written now and then, read at the start, and what
+//! becomes of the lines of topics that are deleted.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -40,8 +40,9 @@ impl LogDirectory {
         moved
     }
 
-    /// Writes how far each log is committed (`replica.high.watermark.checkpoint.interval.ms`), unless the file
-    /// says so: a follower that starts again has no other witness of it than its leader.
+    /// Writes how far each log is committed
+    /// (`replica.high.watermark.checkpoint.interval.ms`), unless the file says so: a follower
+    /// that starts again has no other witness of it than its leader.
     pub fn write_high_watermarks(&self) -> Result<()> {
         self.health.check()?;
         let mut files = self.checkpoint_files();
@@ -60,7 +61,8 @@ impl LogDirectory {
 
     pub(super) fn write_checkpoint_files(&self) -> Result<()> {
         let mut files = self.checkpoint_files();
-        // Before the look at the logs: none of these is among them, nor made anew while the lock is held.
+        // Before the look at the logs: none of these is among them, nor made
+        // anew while the lock is held.
         let gone = self.gone.lock().clone();
         let mut checkpoints = Checkpoints::default();
         for log in self.all_logs() {
@@ -104,7 +106,8 @@ impl LogDirectory {
         Ok(())
     }
 
-    /// The checkpoint files name a partition that is not here, nor was found to be an older topic's.
+    /// The checkpoint files name a partition that is not here, nor was
+    /// found to be an older topic's.
     pub fn has_had(&self, key: &TopicPartition) -> bool {
         self.gone.lock().contains(key) && !self.strays.lock().contains(key)
     }
@@ -120,9 +123,9 @@ impl LogDirectory {
         }
     }
 
-    /// Takes new logs out of the checkpoint files, durably, where partitions of their names have left
-    /// offsets: those of a topic that was deleted are nobody's (`LogManager.asyncDelete`). Done when
-    /// the name is given again, so that it does not matter how the old one went.
+    /// Takes new logs out of the checkpoint files, durably, where partitions of their names have
+    /// left offsets: those of a topic that was deleted are nobody's (`LogManager.asyncDelete`).
+    /// Done when the name is given again, so that it does not matter how the old one went.
     pub(super) fn forget_offsets(&self, new: &[NewLog]) -> Result<()> {
         let mut keys: HashSet<TopicPartition> = new.iter().map(NewLog::key).collect();
         keys.retain(|key| self.gone.lock().contains(key));
@@ -137,9 +140,10 @@ impl LogDirectory {
         Ok(())
     }
 
-    /// Has the files know that a log was cut (`LogManager.truncateTo` does so at once): below its recovery point, else
-    /// a start would not look at what is appended there from now on, and is on disk in part; below its high watermark,
-    /// else a start would miss records that nobody has lost.
+    /// Has the files know that a log was cut (`LogManager.truncateTo` does so at once):
+    /// below its recovery point, else a start would not look at what is appended there from
+    /// now on, and is on disk in part; below its high watermark, else a start would miss
+    /// records that nobody has lost.
     pub(in crate::log) fn lower_checkpoints(&self, log: &Log) -> Result<()> {
         let (mut files, offsets) = (self.checkpoint_files(), log.offsets());
         let key = TopicPartition::of(log);

@@ -18,8 +18,8 @@ pub struct LogDirectories {
 }
 
 impl LogDirectories {
-    /// Claims each path. Errors: the first refusal if none can be had; `LogDirRefused` if two are of
-    /// different clusters.
+    /// Claims each path. Errors: the first refusal if none can be had; `LogDirRefused` if two
+    /// are of different clusters.
     pub fn claim(
         open_segments: &Arc<OpenSegments>,
         paths: &[PathBuf],
@@ -46,10 +46,10 @@ impl LogDirectories {
         }
     }
 
-    /// Loads what was claimed; once. A directory that fails is `refused` from then on. Of a partition
-    /// that two hold, that in the directory of `home_of` is the replica, and the other one stray. Returns the
-    /// directories that are stray now. Errors: the first refusal if none is left; `LogDirRefused` if
-    /// two hold the same partition, and neither is the one of that id.
+    /// Loads what was claimed; once. A directory that fails is `refused` from then on. Of a
+    /// partition that two hold, that in the directory of `home_of` is the replica, and the other
+    /// one stray. Returns the directories that are stray now. Errors: the first refusal if none is
+    /// left; `LogDirRefused` if two hold the same partition, and neither is the one of that id.
     pub fn load(
         &mut self,
         options: &DirectoryOptions<'_>,
@@ -96,8 +96,8 @@ impl LogDirectories {
         })
     }
 
-    /// Where `count` new logs go: each to the directory with the fewest logs that is not offline, nor
-    /// `is_avoided` while there are others. Empty if there is none.
+    /// Where `count` new logs go: each to the directory with the fewest logs that is not offline,
+    /// nor `is_avoided` while there are others. Empty if there is none.
     pub fn for_new_logs(
         &self,
         count: usize,
@@ -121,8 +121,9 @@ impl LogDirectories {
         chosen
     }
 
-    /// After it returns, the next start names no broker epoch that this process or one before has had: it names
-    /// one that all directories have. Errors: that of the first directory, if none has let go of it.
+    /// After it returns, the next start names no broker epoch that this process or one before
+    /// has had: it names one that all directories have. Errors: that of the first directory,
+    /// if none has let go of it.
     pub fn forget_broker_epoch(&self) -> Result<()> {
         let forgotten = self.online.iter().map(|each| each.forget_broker_epoch());
         let (gone, left): (Vec<_>, Vec<_>) = forgotten.partition(Result::is_ok);
@@ -152,8 +153,8 @@ impl LogDirectories {
     }
 }
 
-/// Of two directories that hold a log, that of the id `home` and the other one. Errors: `LogDirRefused` if
-/// neither has it.
+/// Of two directories that hold a log, that of the id `home` and the other one. Errors:
+/// `LogDirRefused` if neither has it.
 fn one_of<'d>(
     one: &'d Arc<LogDirectory>,
     two: &'d Arc<LogDirectory>,

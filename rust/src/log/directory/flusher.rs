@@ -8,8 +8,8 @@
 //! follows it, and any number of appends share one `fdatasync`.
 //!
 //! A `fdatasync` of a file that has grown commits the file system's journal, one after the other.
-//! From some ten waiting logs on, one thread takes them all and makes the file system durable by one
-//! `syncfs`, which commits once (benches/TRIED.md: at 16 files a quarter of the time of four
+//! From some ten waiting logs on, one thread takes them all and makes the file system durable by
+//! one `syncfs`, which commits once (benches/TRIED.md: at 16 files a quarter of the time of four
 //! threads, at 256 a sixth). It also writes what others have dirtied there: if that made it slower
 //! than the files one by one, it is left alone for a while.
 
@@ -41,8 +41,8 @@ struct Shared {
     /// `None`: files are synced one by one.
     file_system: Option<Box<dyn StorageFileSystem>>,
     thread_count: usize,
-    /// Held from a sync of the file system until all that came of it is known: a failed write is told
-    /// once, to one of those who sync at the same time.
+    /// Held from a sync of the file system until all that came of it is known: a failed write is
+    /// told once, to one of those who sync at the same time.
     syncing: Mutex<()>,
 }
 
@@ -75,9 +75,8 @@ impl FlushTotals {
 }
 
 impl Flusher {
-    /// Starts the pool: one slow file holds one thread. A directory has its own, so that a slow disk
-    /// stalls nobody else's partitions.
-    /// `file_system` is the one that holds the directory.
+    /// Starts the pool: one slow file holds one thread. A directory has its own, so that a slow
+    /// disk stalls nobody else's partitions. `file_system` is the one that holds the directory.
     pub fn start(
         name: &str,
         thread_count: usize,
@@ -173,8 +172,8 @@ fn run(shared: &Shared) {
     }
 }
 
-/// From here on a request queues the log again. A swap, not a store: with it this thread sees what was
-/// appended before the last request that found the log queued.
+/// From here on a request queues the log again. A swap, not a store: with it this thread sees what
+/// was appended before the last request that found the log queued.
 fn take_off(log: &Arc<Log>) {
     log.flush_is_queued.swap(false, Ordering::AcqRel);
 }

@@ -1,12 +1,14 @@
-//! Future replicas: logs of a log directory that are on their way to take the place of one in another (KIP-113).
+//! Future replicas: logs of a log directory that are on their way to take the place of
+//! one in another (KIP-113).
 //!
 //! ```text
 //! two/orders-0.<32 hexadecimal digits>-future     a copy under way, with a partition.metadata of its own
 //! ```
 //!
-//! They are in `futures`, not among the `logs`: nobody reads them, retention and the cleaner leave them alone. Their offsets stand in
-//! the checkpoint files of the directory under the name of their partition, as Kafka writes them: no log of that
-//! name lies there. Where one is made, the future replica goes first, and takes its offsets along.
+//! They are in `futures`, not among the `logs`: nobody reads them, retention and the cleaner leave
+//! them alone. Their offsets stand in the checkpoint files of the directory under the name of their
+//! partition, as Kafka writes them: no log of that name lies there. Where one is made, the future
+//! replica goes first, and takes its offsets along.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,8 +38,8 @@ impl LogDirectory {
         futures.get(&(Arc::from(topic), partition)).cloned()
     }
 
-    /// Future replicas and logs: all whose offsets the checkpoint files say. The logs come last, since theirs are those that
-    /// count.
+    /// Future replicas and logs: all whose offsets the checkpoint files say. The logs come last,
+    /// since theirs are those that count.
     pub(super) fn all_logs(&self) -> Vec<Arc<Log>> {
         let mut logs = self.futures();
         logs.extend(self.logs());
@@ -46,7 +48,8 @@ impl LogDirectory {
 
     /// Makes an empty future replica. After it returns, it survives a power cut.
     ///
-    /// Errors: `InvalidArgument` if the partition has a log or a future replica here; `LogDirOffline`; `Io`.
+    /// Errors: `InvalidArgument` if the partition has a log or a future replica
+    /// here; `LogDirOffline`; `Io`.
     pub fn create_future(&self, wanted: NewLog, now_ms: i64) -> Result<Arc<Log>> {
         self.health.check()?;
         let _creating = self.creating.lock();
@@ -78,8 +81,9 @@ impl LogDirectory {
         Ok(log)
     }
 
-    /// Takes a future replica out, unless somebody has, and renames its directory as `delete_log` does. Of a directory that has
-    /// failed nothing is renamed: its next start finds the future replica there. Errors: as those of `delete_log`.
+    /// Takes a future replica out, unless somebody has, and renames its directory as `delete_log`
+    /// does. Of a directory that has failed nothing is renamed: its next start finds the future
+    /// replica there. Errors: as those of `delete_log`.
     pub fn delete_future(&self, future: &Arc<Log>, now_ms: i64) -> Result<()> {
         if self.forget_future(future) {
             self.condemn_future(future, now_ms)?;
@@ -87,15 +91,16 @@ impl LogDirectory {
         Ok(())
     }
 
-    /// As `delete_future`, but asks nothing of the disk: the directory is renamed by `delete_given_up`.
+    /// As `delete_future`, but asks nothing of the disk: the directory is
+    /// renamed by `delete_given_up`.
     pub fn give_up_future(&self, future: &Arc<Log>) {
         if self.forget_future(future) {
             self.given_up.lock().push(future.clone());
         }
     }
 
-    /// Renames the directories of the future replicas that were given up. Errors: the first failure, after all have had
-    /// their turn.
+    /// Renames the directories of the future replicas that were given up. Errors: the first
+    /// failure, after all have had their turn.
     pub fn delete_given_up(&self, now_ms: i64) -> Result<()> {
         let given_up = std::mem::take(&mut *self.given_up.lock());
         let deleted = given_up.iter();
@@ -115,7 +120,8 @@ impl LogDirectory {
         }
     }
 
-    /// Takes a future replica out, if it is this very one: what the checkpoint files say of it is nobody's from now on.
+    /// Takes a future replica out, if it is this very one: what the checkpoint files say of it
+    /// is nobody's from now on.
     fn forget_future(&self, future: &Log) -> bool {
         let mut futures = self.futures.write();
         let is_it = take_it(&mut futures, future);
@@ -136,8 +142,9 @@ impl LogDirectory {
         )
     }
 
-    /// A log of this directory has got the files of `future`, which lay in `to` (`Log::replace_by`): it is one of the logs
-    /// there from now on, unless it was deleted meanwhile. `aside`, its old files, go after their delay.
+    /// A log of this directory has got the files of `future`, which lay in `to`
+    /// (`Log::replace_by`): it is one of the logs there from now on, unless it was deleted
+    /// meanwhile. `aside`, its old files, go after their delay.
     pub fn hand_over(
         &self,
         log: &Arc<Log>,
@@ -158,9 +165,9 @@ impl LogDirectory {
         is_ours
     }
 
-    /// Has the checkpoint files say where the future replicas begin, and how far they are on disk. Before one of them
-    /// takes the place of a log: a process that ends between that and `hand_over_offsets` leaves no other witness of which
-    /// records were deleted.
+    /// Has the checkpoint files say where the future replicas begin, and how far they are on disk.
+    /// Before one of them takes the place of a log: a process that ends between that and
+    /// `hand_over_offsets` leaves no other witness of which records were deleted.
     pub fn note_futures(&self) -> Result<()> {
         self.write_checkpoint_files()
     }
@@ -171,7 +178,8 @@ impl LogDirectory {
         self.write_checkpoint_files()
     }
 
-    /// Directories of future replicas, by their partitions, with the topic's id. Before they are loaded.
+    /// Directories of future replicas, by their partitions, with the topic's
+    /// id. Before they are loaded.
     pub fn future_names(&self) -> Result<Vec<FutureName>> {
         let entries = self.storage().read_directory(&self.path);
         let entries = entries.map_err(Error::io("readdir", &self.path))?;
@@ -186,8 +194,9 @@ impl LogDirectory {
         Ok(found)
     }
 
-    /// Has a future replica be the log of its partition, of which no log is anywhere: the last process has ended
-    /// between the two halves of `Log::replace_by`, or the other directory is not there. Before they are loaded.
+    /// Has a future replica be the log of its partition, of which no log is anywhere: the last
+    /// process has ended between the two halves of `Log::replace_by`, or the other directory is not
+    /// there. Before they are loaded.
     pub fn promote_name(&self, name: &str, topic: &str, partition: i32) -> Result<()> {
         let (from, to) = (
             self.path.join(name),
@@ -198,8 +207,8 @@ impl LogDirectory {
         self.sync_names()
     }
 
-    /// A future replica was loaded. One of a partition that has another one here, or its log, is of a move that
-    /// was given up.
+    /// A future replica was loaded. One of a partition that has another one here, or its log, is of
+    /// a move that was given up.
     pub(super) fn add_future(&self, key: &TopicPartition, log: Arc<Log>) -> Result<()> {
         let has_log = self
             .storage()

@@ -1,12 +1,12 @@
-//! The logs of a log directory at the start: all of them read, several at a time, and after an unclean
-//! stop made durable by one sync of their file system.
+//! The logs of a log directory at the start: all of them read, several at a time, and after an
+//! unclean stop made durable by one sync of their file system.
 //!
 //! ```text
 //! marker removed ─► each log recovered, nothing of it synced ─► syncfs ─► the logs are the caller's
 //!                   (power cut: recovered again)
 //! ```
-//! A log of few is synced by itself, file by file, and so is each one where the file system does not tell
-//! of writes that have failed.
+//! A log of few is synced by itself, file by file, and so is each one where the file system does
+//! not tell of writes that have failed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -106,7 +106,8 @@ impl LogDirectory {
         Ok(found)
     }
 
-    /// Renames a stray partition `<topic>-<partition>.<unique>-stray`, as Kafka's `LogManager` does.
+    /// Renames a stray partition `<topic>-<partition>.<unique>-stray`, as
+    /// Kafka's `LogManager` does.
     pub(super) fn set_aside(&self, name: &str, key: &TopicPartition) -> Result<String> {
         let unique = format!("{:016x}{:016x}", self.next_seed(), self.next_seed());
         let to = renamed(&key.topic, key.partition, &unique, names::STRAY_DIRECTORY);
@@ -118,7 +119,8 @@ impl LogDirectory {
         Ok(to)
     }
 
-    /// Takes a log out that another directory has, too, and sets its directory aside. Returns the new path.
+    /// Takes a log out that another directory has, too, and sets its directory
+    /// aside. Returns the new path.
     pub(super) fn set_log_aside(&self, other: &Log) -> Result<PathBuf> {
         let (topic, partition) = (other.topic().to_owned(), other.partition());
         self.logs

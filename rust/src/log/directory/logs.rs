@@ -43,9 +43,10 @@ impl LogDirectory {
             .ok_or_else(|| Error::InvalidArgument(format!("{topic}-{partition} has not been made")))
     }
 
-    /// Makes empty logs, several at a time, so that their fsyncs share commits of the file system.
-    /// After it returns, all of them and their topic ids survive a power cut. They come by topic and
-    /// partition. A future replica of one of them, of an older topic or of a move that ended, is deleted.
+    /// Makes empty logs, several at a time, so that their fsyncs share commits of the file
+    /// system. After it returns, all of them and their topic ids survive a power cut. They
+    /// come by topic and partition. A future replica of one of them, of an older topic or of a
+    /// move that ended, is deleted.
     ///
     /// Errors: those of `create_log`, and then none of them is there, nor are their directories,
     /// unless these cannot be removed either.
@@ -96,8 +97,8 @@ impl LogDirectory {
         Ok(made)
     }
 
-    /// As `create_logs`, but one that cannot be made keeps no other from being made. Returns those that were not
-    /// made, each with the reason.
+    /// As `create_logs`, but one that cannot be made keeps no other from being made. Returns those
+    /// that were not made, each with the reason.
     pub fn create_each(&self, wanted: Vec<NewLog>, now_ms: i64) -> Vec<(TopicPartition, Error)> {
         let Err(error) = self.create_logs(wanted.clone(), now_ms) else {
             return Vec::new();
@@ -127,7 +128,8 @@ impl LogDirectory {
         let directory = self.path.join(&name);
         if partition_metadata::read(self.storage(), &directory)? != Some(wanted.topic_id) {
             match self.storage().read_directory(&directory) {
-                // Of an older topic, which could not be renamed or removed: its records are not ours.
+                // Of an older topic, which could not be renamed or removed:
+                // its records are not ours.
                 Ok(_) => drop(self.set_aside(&name, &key)?),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(Error::io("readdir", &directory)(error)),
@@ -150,8 +152,9 @@ impl LogDirectory {
         Ok(log)
     }
 
-    /// Takes logs out that nobody has used yet, and removes their directories. Errors: the first
-    /// failure, after all have had their turn; what is left is set aside when the name is given again.
+    /// Takes logs out that nobody has used yet, and removes their directories. Errors:
+    /// the first failure, after all have had their turn; what is left is set aside when
+    /// the name is given again.
     pub fn discard_logs(&self, logs: &[Arc<Log>], unique: &str, now_ms: i64) -> Result<()> {
         let at_once = Deadline::after(0, now_ms);
         let discarded = logs.iter().map(|log| {
@@ -163,9 +166,10 @@ impl LogDirectory {
             .and(self.remove_condemned(now_ms))
     }
 
-    /// Takes a log out and renames its directory `<topic>-<partition>.<unique>-delete`; whoever reads
-    /// it reads on. Returns the new path; `remove_condemned` removes it after `file.delete.delay.ms`.
-    /// The caller syncs the directory (`sync_deleted`) when all that go together are renamed.
+    /// Takes a log out and renames its directory `<topic>-<partition>.<unique>-delete`;
+    /// whoever reads it reads on. Returns the new path; `remove_condemned` removes it after
+    /// `file.delete.delay.ms`. The caller syncs the directory (`sync_deleted`) when all that
+    /// go together are renamed.
     ///
     /// The log is out whatever happens, so that nobody gets it for a topic of the same name. If the
     /// rename fails, the log directory is offline from then on, as in Kafka.
@@ -216,8 +220,8 @@ impl LogDirectory {
         Ok(to.unwrap_or_else(|| self.path.join(name)))
     }
 
-    /// After it returns, the logs that were deleted do not come back. If that cannot be had, the log
-    /// directory is offline from then on.
+    /// After it returns, the logs that were deleted do not come back. If that cannot be had, the
+    /// log directory is offline from then on.
     pub fn sync_deleted(&self) -> Result<()> {
         self.health.check()?;
         self.sync_names()

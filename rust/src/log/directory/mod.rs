@@ -1,5 +1,5 @@
-//! A log directory (`log.dirs` names one or several): the lock, the checkpoint files, and the logs of
-//! its partitions.
+//! A log directory (`log.dirs` names one or several): the lock, the checkpoint files, and
+//! the logs of its partitions.
 //!
 //! ```text
 //! <log.dir>/meta.properties                    cluster, node and directory id
@@ -66,8 +66,8 @@ pub struct DirectoryOptions<'a> {
     /// `num.recovery.threads.per.data.dir`, for loading and for the clean stop
     pub recovery_threads: usize,
     pub flush_threads: usize,
-    /// Says whether a partition of this node's has no other replica: then everything on disk is visible,
-    /// whatever the checkpointed high watermark says.
+    /// Says whether a partition of this node's has no other replica: then everything on disk is
+    /// visible, whatever the checkpointed high watermark says.
     pub is_single_replica: &'a (dyn Fn(&str, i32) -> bool + Sync),
     pub now_ms: i64,
     pub jitter_seed: u64,
@@ -109,15 +109,16 @@ pub struct LogDirectory {
     given_up: Mutex<Vec<Arc<Log>>>,
     /// Names of logs that are gone, of which the checkpoint files may still say something.
     gone: Mutex<HashSet<TopicPartition>>,
-    /// Names of partitions that were stray at the start: of older topics, whose offsets the files have.
+    /// Names of partitions that were stray at the start: of older topics,
+    /// whose offsets the files have.
     strays: Mutex<HashSet<TopicPartition>>,
     /// How many logs are about to be made.
     expected: AtomicUsize,
     /// Held by whoever makes logs.
     creating: Mutex<()>,
     flusher: Flusher,
-    /// For the start and the clean stop. Not the flusher's: Linux tells of a failed write once to each
-    /// descriptor.
+    /// For the start and the clean stop. Not the flusher's: Linux tells of a failed write
+    /// once to each descriptor.
     file_system: Option<Box<dyn StorageFileSystem>>,
     was_clean: bool,
     previous_broker_epoch: Option<i64>,
@@ -144,9 +145,10 @@ impl LogDirectory {
 
     /// Takes the directory and formats it if it is empty. A directory of Kafka's is not changed.
     ///
-    /// Errors, each before anything is changed on disk: `LogDirRefused` (not a directory of Kafka's,
-    /// of a future version, of another cluster or node, not writable, with a subdirectory that is
-    /// no partition), `LogDirLocked`, `CorruptFile` (a `meta.properties` that cannot be read).
+    /// Errors, each before anything is changed on disk: `LogDirRefused` (not a directory of
+    /// Kafka's, of a future version, of another cluster or node, not writable, with a
+    /// subdirectory that is no partition), `LogDirLocked`, `CorruptFile` (a
+    /// `meta.properties` that cannot be read).
     pub fn claim(
         open_segments: &Arc<OpenSegments>,
         path: &Path,
@@ -294,12 +296,14 @@ impl LogDirectory {
         self.flusher.request(log);
     }
 
-    /// Flushes `log` on this thread. Its failure is the directory's, and the log's observer is told.
+    /// Flushes `log` on this thread. Its failure is the directory's, and
+    /// the log's observer is told.
     pub fn flush_here(&self, log: &Arc<Log>) {
         self.flusher.flush_here(log);
     }
 
-    /// Flushes logs of this directory on this thread, by one sync of the file system where they are many.
+    /// Flushes logs of this directory on this thread, by one sync of the file
+    /// system where they are many.
     pub fn flush_all_here(&self, logs: &[Arc<Log>]) {
         self.flusher.flush_all_here(logs);
     }

@@ -35,8 +35,8 @@ pub struct Intervals {
     pub flush_check_ms: i64,
     /// `log.flush.offset.checkpoint.interval.ms`
     pub checkpoint_ms: i64,
-    /// `replica.high.watermark.checkpoint.interval.ms`; never where this node is the only replica of all
-    /// that it has, since the end of a log is its high watermark then
+    /// `replica.high.watermark.checkpoint.interval.ms`; never where this node is the only replica
+    /// of all that it has, since the end of a log is its high watermark then
     pub high_watermark_ms: i64,
     /// `producer.id.expiration.check.interval.ms`
     pub producer_check_ms: i64,
@@ -64,8 +64,8 @@ enum Chore {
     Producers,
 }
 
-/// The chores of one directory and when each is due. Told the time; sleeps never. What goes wrong with
-/// one log, a panic too, keeps no other waiting.
+/// The chores of one directory and when each is due. Told the time; sleeps never. What goes wrong
+/// with one log, a panic too, keeps no other waiting.
 pub struct Housekeeper {
     directory: Arc<LogDirectory>,
     due: Vec<(Chore, Deadline)>,
@@ -262,9 +262,9 @@ impl HousekeeperThread {
         Ok(thread)
     }
 
-    /// Deletes what is too old in the directory's compacted logs, and compacts them, the dirtiest first, as
-    /// long as one is due. `settings` may change meanwhile; `wake` has them looked at. `tell` gets each
-    /// failure, and each log that is left alone, when its reason is new.
+    /// Deletes what is too old in the directory's compacted logs, and compacts them, the dirtiest
+    /// first, as long as one is due. `settings` may change meanwhile; `wake` has them looked at.
+    /// `tell` gets each failure, and each log that is left alone, when its reason is new.
     pub fn start_cleaner(
         directory: Arc<LogDirectory>,
         settings: Arc<Mutex<CleanerSettings>>,
@@ -325,8 +325,8 @@ impl HousekeeperThread {
             .spawn(move || {
                 while !own.is_stopping.load(Ordering::Acquire) {
                     let next_ms = chore(wall_ms(), &own.is_stopping);
-                    // At least a pause, whatever the intervals are; at most a minute, should the clock
-                    // be set back meanwhile.
+                    // At least a pause, whatever the intervals are; at most a minute, should the
+                    // clock be set back meanwhile.
                     let pause_ms = next_ms.saturating_sub(wall_ms()).clamp(10, 60_000);
                     let mut is_woken = own.is_woken.lock();
                     if !std::mem::take(&mut *is_woken) {

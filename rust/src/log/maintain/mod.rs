@@ -1,12 +1,13 @@
 //! Cutting a log at either end, and taking segments out of it or putting others in their place.
 //!
-//! `retain.rs` says which segments are too old or too many, `housekeeper.rs` does all that is done from time to
-//! time, `replace.rs` puts the files of another log directory in the place of those that there are.
+//! `retain.rs` says which segments are too old or too many, `housekeeper.rs` does all that is
+//! done from time to time, `replace.rs` puts the files of another log directory in the place
+//! of those that there are.
 //!
 //! A segment leaves in two steps: out of the map, its files renamed `.deleted`; then, after
 //! `file.delete.delay.ms`, unlinked. Readers that hold it read on. A crash in between is healed at
-//! the next start, which removes what is called `.deleted`. On a file system so full that a rename finds
-//! no block, both steps are one: else nothing could be freed there.
+//! the next start, which removes what is called `.deleted`. On a file system so full that a rename
+//! finds no block, both steps are one: else nothing could be freed there.
 
 pub mod housekeeper;
 mod replace;
@@ -28,8 +29,8 @@ use crate::log::state::snapshots;
 
 impl Log {
     /// Cuts everything from `offset` on (a follower that has diverged). `Ok(false)`: nothing was
-    /// there. A batch that straddles the offset goes whole. Readers of what is cut read on. Epochs that
-    /// begin there are forgotten, also one that has no record. Of a log that may be compacted
+    /// there. A batch that straddles the offset goes whole. Readers of what is cut read on. Epochs
+    /// that begin there are forgotten, also one that has no record. Of a log that may be compacted
     /// `cleaner_checkpoint::truncate` must be called.
     ///
     /// Errors: a failed cut takes the log directory offline.
@@ -37,8 +38,8 @@ impl Log {
         self.truncate_checked(offset, now_ms, || Ok(()))
     }
 
-    /// As `truncate_to`, if `check` agrees under the append lock, and once more in the moment in which the log
-    /// ends lower: what lies between may wait for a disk. Errors: its own, too.
+    /// As `truncate_to`, if `check` agrees under the append lock, and once more in the moment in
+    /// which the log ends lower: what lies between may wait for a disk. Errors: its own, too.
     pub fn truncate_checked(
         &self,
         offset: i64,
@@ -75,14 +76,14 @@ impl Log {
             .map(|()| true)
     }
 
-    /// Removes all records; the log is empty and goes on at `offset`. Of a log that may be compacted
-    /// `cleaner_checkpoint::start_anew` must be called.
+    /// Removes all records; the log is empty and goes on at `offset`. Of a log that may be
+    /// compacted `cleaner_checkpoint::start_anew` must be called.
     pub fn truncate_fully_and_start_at(&self, offset: i64, now_ms: i64) -> Result<()> {
         self.restart_checked(offset, now_ms, || Ok(()))
     }
 
-    /// As `truncate_fully_and_start_at`, if `check` agrees in the moment in which the log ends there. Errors: its
-    /// own, too.
+    /// As `truncate_fully_and_start_at`, if `check` agrees in the moment in which the log ends
+    /// there. Errors: its own, too.
     pub fn restart_checked(
         &self,
         offset: i64,
@@ -151,8 +152,8 @@ impl Log {
             .map_err(Error::io("fsync", &directory))
     }
 
-    /// Has the log begin and end at `offset`, if `check` agrees: who begins another role looks at the ends
-    /// afterwards, under the same lock (`Partition::new`).
+    /// Has the log begin and end at `offset`, if `check` agrees: who begins another role looks at
+    /// the ends afterwards, under the same lock (`Partition::new`).
     fn restart_ends(&self, offset: i64, check: impl Fn() -> Result<()>) -> Result<()> {
         let position = LogPosition {
             offset,
@@ -228,7 +229,8 @@ impl Log {
         self.advance_log_start_checked(offset, || Ok(()))
     }
 
-    /// As `advance_log_start_offset`, if `check` agrees under the append lock. Errors: its own, too.
+    /// As `advance_log_start_offset`, if `check` agrees under the append
+    /// lock. Errors: its own, too.
     pub fn advance_log_start_checked(
         &self,
         offset: i64,
@@ -299,8 +301,8 @@ impl Log {
         Ok(())
     }
 
-    /// Unlinks the files whose `file.delete.delay.ms` is over, and producer snapshots that a start has
-    /// found to be superfluous. Returns how many segments went.
+    /// Unlinks the files whose `file.delete.delay.ms` is over, and producer snapshots that a start
+    /// has found to be superfluous. Returns how many segments went.
     pub fn delete_due_files(&self, now_ms: i64) -> Result<usize> {
         self.remove_given_up_snapshots()?;
         let condemned = self.condemned.read().clone();
@@ -343,8 +345,9 @@ impl Log {
     /// or all of the new: `.cleaned` alone is thrown away at the next start, and once the first is
     /// called `.swap` all of them are, and are finished.
     ///
-    /// `Ok(false)`: an old segment was deleted, replaced or cut since its version was noted, or the log is on its way to
-    /// another log directory; nothing has changed. Errors take the log directory offline.
+    /// `Ok(false)`: an old segment was deleted, replaced or cut since its version was noted,
+    /// or the log is on its way to another log directory; nothing has changed. Errors take
+    /// the log directory offline.
     pub fn replace_segments(
         &self,
         new: &[Arc<Segment>],
@@ -437,8 +440,9 @@ impl Log {
         sync()
     }
 
-    /// Takes the log out of use and gives its directory another name; readers that hold a range read on. Returns
-    /// the path; `None`: there was no block for the name, and the directory is removed already.
+    /// Takes the log out of use and gives its directory another name; readers that hold a
+    /// range read on. Returns the path; `None`: there was no block for the name, and the
+    /// directory is removed already.
     pub(in crate::log) fn delete(&self, name: &str) -> Result<Option<PathBuf>> {
         let flushing = self.flushing.lock();
         let mut appender = self.lock_appender();

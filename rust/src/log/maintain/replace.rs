@@ -1,16 +1,18 @@
-//! The files of another log, in another log directory, take the place of those of a log: the last step of a
-//! move between log directories (KIP-113). The log stays the same to whoever has it: its ends, its role, who
-//! observes it. What it holds and where it lies are of the other one by then, which takes the old files over.
+//! The files of another log, in another log directory, take the place of those of a log: the last
+//! step of a move between log directories (KIP-113). The log stays the same to whoever has it: its
+//! ends, its role, who observes it. What it holds and where it lies are of the other one by then,
+//! which takes the old files over.
 //!
 //! ```text
 //! one/orders-0                          ──1──► one/orders-0.<unique>-delete      fsync of one
 //! two/orders-0.<unique>-future          ──2──► two/orders-0                      fsync of two
 //! ```
 //!
-//! All that was appended is in the new files, on disk, before 1. A crash between 1 and 2 leaves a future replica
-//! alone, which a start takes for the log where the metadata says that it lies there (`Claimed::load_logs`), as
-//! Kafka's does (`LogManager.recoverAbandonedFutureLogs`). Kafka renames in the other order, and a start of it
-//! refuses what a crash leaves in between: two logs of one partition.
+//! All that was appended is in the new files, on disk, before 1. A crash between 1 and 2 leaves
+//! a future replica alone, which a start takes for the log where the metadata says that it lies
+//! there (`Claimed::load_logs`), as Kafka's does (`LogManager.recoverAbandonedFutureLogs`).
+//! Kafka renames in the other order, and a start of it refuses what a crash leaves in between:
+//! two logs of one partition.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -22,9 +24,10 @@ use crate::log::segment::map::SegmentMap;
 use crate::log::state::ends::{LogEnds, LogPosition};
 
 impl Log {
-    /// Puts the files of `future` in the place of those of this log, which get the directory name `aside`. Appends
-    /// and flushes wait meanwhile; readers go on. `catch_up` is called when they wait: it brings what `future` lacks,
-    /// or answers `false` where that cannot be. Returns the path of the old files; `None`: nothing has changed.
+    /// Puts the files of `future` in the place of those of this log, which get the directory name
+    /// `aside`. Appends and flushes wait meanwhile; readers go on. `catch_up` is called when they
+    /// wait: it brings what `future` lacks, or answers `false` where that cannot be. Returns the
+    /// path of the old files; `None`: nothing has changed.
     ///
     /// Errors: likewise, but a directory that cannot be brought back to what it was is offline.
     pub fn replace_by(
@@ -79,7 +82,8 @@ impl Log {
         Ok(())
     }
 
-    /// Renames the directories of both logs; returns their new paths. After an error the names are as before.
+    /// Renames the directories of both logs; returns their new paths. After an error
+    /// the names are as before.
     fn exchange_names(&self, future: &Log, aside: &str) -> Result<(PathBuf, PathBuf)> {
         let storage = self.storage();
         let (from, to) = (self.directory(), future.directory());

@@ -29,8 +29,8 @@ impl Log {
         done.map(|()| count)
     }
 
-    /// Removes the oldest segment if it may go. One a lock: appends and flushes wait for the removal of
-    /// one at most, and never for the proof that it is old, which may read all of it.
+    /// Removes the oldest segment if it may go. One a lock: appends and flushes wait for the
+    /// removal of one at most, and never for the proof that it is old, which may read all of it.
     fn delete_oldest_segment(&self, now_ms: i64) -> Result<bool> {
         self.check_writable()?;
         let Some(proved) = self.doomed_segment(now_ms)? else {
@@ -113,8 +113,8 @@ impl Log {
         self.modified_ms(segment)
     }
 
-    /// When the segment was last written, milliseconds. The cleaner's output has it from what it was
-    /// made of, else records without timestamps would grow young again with each round.
+    /// When the segment was last written, milliseconds. The cleaner's output has it from what it
+    /// was made of, else records without timestamps would grow young again with each round.
     pub(in crate::log) fn modified_ms(&self, segment: &Segment) -> Result<i64> {
         let path = segment.files().path(LOG);
         self.storage()

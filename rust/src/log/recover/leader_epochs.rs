@@ -1,5 +1,5 @@
-//! The leader epochs of a log that is being loaded: as their file says, or as the records do where it is
-//! wrong or begins too late, and cut to the log.
+//! The leader epochs of a log that is being loaded: as their file says, or as the records do where
+//! it is wrong or begins too late, and cut to the log.
 
 use crate::error::{Error, Result};
 use crate::log::names::{self, LOG};
@@ -39,9 +39,10 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// After a crash the log may begin where it began before its last DeleteRecords: the file has forgotten those
-    /// epochs at once, and the checkpoint of log starts is written from time to time. A follower that knew none would
-    /// cut what is committed. Of a log that begins with magic 0 or 1 no start looks through all records for epochs.
+    /// After a crash the log may begin where it began before its last DeleteRecords: the file has
+    /// forgotten those epochs at once, and the checkpoint of log starts is written from time to
+    /// time. A follower that knew none would cut what is committed. Of a log that begins with magic
+    /// 0 or 1 no start looks through all records for epochs.
     fn begins_before(&self, epochs: &LeaderEpochs) -> Result<bool> {
         let log_start_offset = self.parameters.log_start_offset;
         let first = self.segments.at(log_start_offset);
@@ -107,8 +108,8 @@ impl Loader<'_> {
         let on_disk = self.written_epochs.take();
         self.epochs.truncate_from_end(log_end_offset);
         self.epochs.truncate_from_start(log_start_offset);
-        // With none left, the next batch writes the file, whatever its epoch. So the start of an empty
-        // partition, whose last leader's epoch lies at its end, costs no fsync.
+        // With none left, the next batch writes the file, whatever its epoch. So the start of an
+        // empty partition, whose last leader's epoch lies at its end, costs no fsync.
         if on_disk.is_some() && self.epochs.is_empty() {
             return Ok(());
         }

@@ -1,8 +1,8 @@
 //! Where a log that is being loaded ends: its last segment is read and becomes the active one.
 //!
-//! After a clean stop this is all that a start reads of a log's segments, so it costs few system calls: an
-//! index file is read once, and the last batch most often proves the last entry of the time index. A
-//! segment that recovery has read is active already.
+//! After a clean stop this is all that a start reads of a log's segments, so it costs few system
+//! calls: an index file is read once, and the last batch most often proves the last entry of the
+//! time index. A segment that recovery has read is active already.
 
 use crate::error::{Error, Result};
 use crate::log::names::{self, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX};

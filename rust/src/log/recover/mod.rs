@@ -58,8 +58,9 @@ pub struct LogParameters {
     pub high_watermark: Option<i64>,
     /// `.kafka_cleanshutdown` was there.
     pub was_clean: bool,
-    /// The caller syncs the whole file system before anybody relies on what is loaded. Only where that
-    /// tells of every failed write (`Storage::file_system`), by a descriptor that is older than the load.
+    /// The caller syncs the whole file system before anybody relies on what is loaded. Only
+    /// where that tells of every failed write (`Storage::file_system`), by a descriptor
+    /// that is older than the load.
     pub is_synced_later: bool,
     /// Set from elsewhere: the load is given up soon, with `LoadStopped`.
     pub stop: Arc<AtomicBool>,

@@ -1,5 +1,5 @@
-//! Step 3 of a load: segments that an unclean stop has left are read whole, and the log is cut at the first
-//! byte that cannot be; segments whose indexes cannot be theirs get new ones.
+//! Step 3 of a load: segments that an unclean stop has left are read whole, and the log is cut at
+//! the first byte that cannot be; segments whose indexes cannot be theirs get new ones.
 
 use std::collections::VecDeque;
 
@@ -35,8 +35,8 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Base offset of the segment that holds the recovery point; all from it on are recovered. After
-    /// a clean stop none is, but the last one's end is still looked for.
+    /// Base offset of the segment that holds the recovery point; all from it on are recovered.
+    /// After a clean stop none is, but the last one's end is still looked for.
     fn first_unflushed(&self) -> i64 {
         if self.parameters.was_clean {
             return i64::MAX;
@@ -101,8 +101,8 @@ impl Loader<'_> {
             next_offset = rebuilt.end.next_offset;
             self.adopt(&segment, rebuilt, todo.is_empty())?;
             if base < self.parameters.log_start_offset {
-                // The scan has also replayed what DeleteRecords took away. Such batches are nobody's
-                // duplicates: neither the state nor its snapshot may know them.
+                // The scan has also replayed what DeleteRecords took away. Such batches are
+                // nobody's duplicates: neither the state nor its snapshot may know them.
                 producers = self.producers_at(snapshots, next_offset)?;
             }
             if !todo.is_empty() {
@@ -115,9 +115,10 @@ impl Loader<'_> {
         Ok(producers)
     }
 
-    /// Records between two segments are lost: the end of the first one has not come to the disk, and the next one has.
-    /// A follower fetches from its end on, so nothing would ever restore them. With `acks_fsync` a segment is on disk
-    /// before the next one has a name; in a log that may be compacted records go from between segments by right.
+    /// Records between two segments are lost: the end of the first one has not come to the disk,
+    /// and the next one has. A follower fetches from its end on, so nothing would ever restore
+    /// them. With `acks_fsync` a segment is on disk before the next one has a name; in a log that
+    /// may be compacted records go from between segments by right.
     fn is_hole(&self, end_offset: i64, next_base: i64) -> bool {
         let config = &self.parameters.config;
         let may_lack = !config.acks_fsync && !config.cleanup_policy.compact;
@@ -132,8 +133,9 @@ impl Loader<'_> {
         self.open_segments.remove(segment.files())
     }
 
-    /// Takes over what a scan of a segment has made, which `is_last` of the log or not, and cuts its file
-    /// to it. Index files need no sync: the recovery point does not pass them before they have one.
+    /// Takes over what a scan of a segment has made, which `is_last` of the log or not,
+    /// and cuts its file to it. Index files need no sync: the recovery point does not pass
+    /// them before they have one.
     pub(super) fn adopt(&self, segment: &Segment, rebuilt: Rebuilt, is_last: bool) -> Result<()> {
         let path = segment.files().path(LOG);
         let file = segment.file()?;

@@ -1,5 +1,5 @@
-//! The indexes of the active segment, in memory in the format of their files. The files get what they lack
-//! when the segment is flushed or closed.
+//! The indexes of the active segment, in memory in the format of their files. The files get what
+//! they lack when the segment is flushed or closed.
 
 use crate::error::{Error, Result};
 use crate::log::names::{OFFSET_INDEX, TIME_INDEX};

@@ -30,8 +30,8 @@ impl Segment {
         self.largest_timestamp_within(TIMESTAMP_PROOF_BYTES_MAX)
     }
 
-    /// As `largest_timestamp`, but every batch behind the last entry has been looked at: for whoever
-    /// deletes a segment because it is old.
+    /// As `largest_timestamp`, but every batch behind the last entry has been looked at: for
+    /// whoever deletes a segment because it is old.
     pub fn largest_timestamp_of_all(&self) -> Result<TimestampOffset> {
         self.largest_timestamp_within(u64::MAX)
     }

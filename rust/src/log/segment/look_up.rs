@@ -1,4 +1,5 @@
-//! Finding batches in a segment: by offset, by position, by timestamp. At any time, beside the writer.
+//! Finding batches in a segment: by offset, by position, by timestamp. At any
+//! time, beside the writer.
 //!
 //! An index is a hint. Whatever it names is held against the batch that lies there before anything
 //! is concluded from it; `index_check.rs` does so for timestamps.
@@ -76,10 +77,10 @@ impl Gap {
 
 impl Segment {
     /// The first batch whose last offset is at least `offset`, looked for between the two index
-    /// entries around it. `None`: all batches end below. Cost with the index mapped: one `pread`, of
-    /// a header alone where batches are large, two if the index ends below the offset or its entries
-    /// leave a choice. Errors: `CorruptFile` if the bytes on the way are no batches, also when the
-    /// walk starts at the first byte.
+    /// entries around it. `None`: all batches end below. Cost with the index mapped: one `pread`,
+    /// of a header alone where batches are large, two if the index ends below the offset or its
+    /// entries leave a choice. Errors: `CorruptFile` if the bytes on the way are no batches, also
+    /// when the walk starts at the first byte.
     pub fn locate(&self, offset: i64) -> Result<Option<LocatedBatch>> {
         let (_, found) = self.locate_below(offset, self.size_bytes())?;
         Ok(found)
@@ -270,8 +271,8 @@ impl Segment {
         }
     }
 
-    /// The aborted transactions whose markers stand in this segment, which the writer of the next one waits
-    /// for as long as this is held.
+    /// The aborted transactions whose markers stand in this segment, which the writer of the next
+    /// one waits for as long as this is held.
     pub fn aborted(&self) -> Result<MappedMutexGuard<'_, AbortedIndex>> {
         let mut aborted = self.aborted.lock();
         if aborted.is_none() {

@@ -1,8 +1,9 @@
 //! The segments of a log by their base offsets.
 //!
-//! Every read looks an offset up here, so the offsets lie side by side: among 10,000 segments a search
-//! comes to two cache lines that are its own, where a tree comes to twice as many nodes. The price is
-//! that whoever takes a segment out of the middle moves what lies behind it, 16 bytes a segment.
+//! Every read looks an offset up here, so the offsets lie side by side: among 10,000
+//! segments a search comes to two cache lines that are its own, where a tree comes to twice
+//! as many nodes. The price is that whoever takes a segment out of the middle moves what
+//! lies behind it, 16 bytes a segment.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -247,7 +247,8 @@ impl Segment {
         Arc::ptr_eq(pin, &self.end.read().pin)
     }
 
-    /// The end, and a pin. A file that is taken afterwards is that of the pin if it `is_current` still.
+    /// The end, and a pin. A file that is taken afterwards is that of the pin
+    /// if it `is_current` still.
     pub fn pin(&self) -> (SegmentEnd, Arc<Pin>) {
         let end = self.end.read();
         (end.end, end.pin.clone())
@@ -276,9 +277,9 @@ impl Segment {
 
     // --- writing, under the log's append lock ------------------------------------------------
 
-    /// Writes bytes at the end of `file`, which is this segment's, by as few calls as the system takes.
-    /// Nothing is published: the end is what it was until `note_written`, and after an error `cut_back`
-    /// brings the file to it.
+    /// Writes bytes at the end of `file`, which is this segment's, by as few calls as the system
+    /// takes. Nothing is published: the end is what it was until `note_written`, and after an error
+    /// `cut_back` brings the file to it.
     pub fn write(&self, file: &dyn StorageFile, buffers: &mut [IoSlice<'_>]) -> Result<()> {
         write_all_vectored_at(file, buffers, self.size_bytes())
             .map_err(|error| Error::io("pwrite", &self.files.path(LOG))(error))
@@ -495,8 +496,8 @@ impl Segment {
     }
 
     /// Cuts the segment at `position_byte`, which starts the batch of `next_offset`, and makes it
-    /// the active one. Readers that were here before keep their file, of which a copy is cut: they may
-    /// be clients that read slowly.
+    /// the active one. Readers that were here before keep their file, of which a copy is cut: they
+    /// may be clients that read slowly.
     pub fn truncate(&self, position_byte: u64, next_offset: i64, now_ms: i64) -> Result<()> {
         let old_pin = {
             let mut end = self.end.write();

@@ -1,8 +1,8 @@
 //! Descriptors and maps of segments, at most so many at once (`kafkalite.open.segments.max`).
 //!
 //! A segment's files are opened when first needed and closed when many others have been used since;
-//! whoever holds an `Arc` of a file keeps that descriptor until it lets go. A file is found again by
-//! its present name: `rename` here and on disk go together, under one lock.
+//! whoever holds an `Arc` of a file keeps that descriptor until it lets go. A file is found again
+//! by its present name: `rename` here and on disk go together, under one lock.
 
 use std::collections::HashMap;
 use std::io;
@@ -75,8 +75,8 @@ impl OpenSegments {
         })
     }
 
-    /// How many connections leave enough descriptors for files: one that cannot be opened may take its
-    /// log directory offline.
+    /// How many connections leave enough descriptors for files: one that cannot be opened may take
+    /// its log directory offline.
     pub fn connections_max(&self) -> usize {
         self.connections_max
     }
@@ -227,8 +227,8 @@ impl OpenSegments {
         Ok(())
     }
 
-    /// Renames all files of a segment to `.deleted`. `false`: the file system has no block for the names, and
-    /// the files are unlinked at once, which takes none.
+    /// Renames all files of a segment to `.deleted`. `false`: the file system has no block for the
+    /// names, and the files are unlinked at once, which takes none.
     pub fn set_aside(&self, files: &SegmentFiles) -> Result<bool> {
         match self.change_suffix(files, DELETED) {
             Err(error) if error.lacks_space() => {
@@ -270,8 +270,8 @@ impl SegmentFiles {
         self.path_at(&self.name.read(), kind)
     }
 
-    /// Does `work` with the present paths of the segment's files, which no rename changes meanwhile.
-    /// It must not ask the segment for its files or paths in another way.
+    /// Does `work` with the present paths of the segment's files, which no rename changes
+    /// meanwhile. It must not ask the segment for its files or paths in another way.
     pub fn hold_name<T>(&self, work: impl FnOnce(&dyn Fn(&str) -> PathBuf) -> T) -> T {
         let name = self.name.read();
         work(&|kind| self.path_at(&name, kind))
@@ -289,7 +289,8 @@ impl SegmentFiles {
         slots.time_index = None;
     }
 
-    /// Lets go of the `.log` file, which was replaced by rename. Whoever reads the old one has it open.
+    /// Lets go of the `.log` file, which was replaced by rename. Whoever reads
+    /// the old one has it open.
     pub fn forget_log(&self) {
         self.slots.lock().log = None;
     }

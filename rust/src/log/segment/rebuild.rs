@@ -1,5 +1,6 @@
-//! Reads a segment's `.log` from its first byte and makes everything anew that follows from it:
-//! both indexes, aborted transactions, leader epochs, producer state, and where the valid part ends.
+//! Reads a segment's `.log` from its first byte and makes everything anew that follows
+//! from it: both indexes, aborted transactions, leader epochs, producer state, and
+//! where the valid part ends.
 //!
 //! The base offset lies outside a batch's CRC. A batch therefore counts once the one behind it, or
 //! the end, has confirmed its place in the chain of offsets.
@@ -66,8 +67,8 @@ struct ScannedBatch {
 }
 
 impl SegmentScan<'_> {
-    /// Reads the segment whole; its records must not lie below `expected_offset`, and a gap must not
-    /// lead to `limit_offset`, where the next segment's begin. Errors: `Io`; `LoadStopped`.
+    /// Reads the segment whole; its records must not lie below `expected_offset`, and a gap must
+    /// not lead to `limit_offset`, where the next segment's begin. Errors: `Io`; `LoadStopped`.
     pub fn run(
         &mut self,
         segment: &Segment,
@@ -159,7 +160,8 @@ impl SegmentScan<'_> {
     }
 }
 
-/// Reads the next batch, whose CRC is right; else says why the segment ends here, if it is not its end.
+/// Reads the next batch, whose CRC is right; else says why the segment ends
+/// here, if it is not its end.
 fn next_whole(
     scanner: &mut BatchScanner<'_>,
     reader: &mut RecordReader,
@@ -249,9 +251,10 @@ impl RebuiltIndexes {
 type Replace = fn(&dyn Storage, &Path, &[u8]) -> std::io::Result<()>;
 
 impl Segment {
-    /// Takes over what a scan of the whole file has made (recovery), as the active segment. Its index
-    /// files are written when it is closed, from where they differ, like those of any active segment;
-    /// longer ones are replaced, and not synced: the recovery point lies before or in this segment.
+    /// Takes over what a scan of the whole file has made (recovery), as the active segment.
+    /// Its index files are written when it is closed, from where they differ, like those of
+    /// any active segment; longer ones are replaced, and not synced: the recovery point lies
+    /// before or in this segment.
     pub fn activate_recovered(&self, rebuilt: RebuiltIndexes) -> Result<()> {
         let written = |kind: &str, bytes: &[u8]| {
             let (storage, path) = (&*self.open_segments.storage, self.files.path(kind));
@@ -272,8 +275,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Puts rebuilt index files in the place of a closed segment's, durably. May run beside a rename of
-    /// the segment: they get its present name.
+    /// Puts rebuilt index files in the place of a closed segment's, durably. May run beside a
+    /// rename of the segment: they get its present name.
     pub(in crate::log) fn replace_indexes(&self, rebuilt: &RebuiltIndexes) -> Result<()> {
         self.put_index_files(rebuilt, replace_file)
     }

@@ -1,8 +1,8 @@
 //! Room in the active segment: an append has its place there, or has to go to a new one
 //! (`LogSegment.shouldRoll`).
 
-/// The room of a segment, until something is written to it: it is asked for each request, and all but
-/// the request stays the same.
+/// The room of a segment, until something is written to it: it is asked for each request, and all
+/// but the request stays the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     pub(super) base_offset: i64,
@@ -33,8 +33,8 @@ impl Room {
             && max_timestamp <= self.timestamp_max
     }
 
-    /// The first batch that is to be written, where the segment has none yet: rolling by time counts
-    /// from its largest timestamp.
+    /// The first batch that is to be written, where the segment has none yet: rolling by time
+    /// counts from its largest timestamp.
     pub fn begin(&mut self, timestamp: i64) {
         if self.size_bytes == 0 && timestamp >= 0 {
             self.timestamp_max = timestamp.saturating_add(self.ms_max);

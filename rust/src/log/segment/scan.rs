@@ -91,7 +91,8 @@ impl<'f> BatchScanner<'f> {
         let at = self.position;
         self.fill(MAGIC_PREFIX)?;
         let prefix = self.bytes();
-        // A legacy message can be shorter than the header of a batch: no more is asked for than it has.
+        // A legacy message can be shorter than the header of a batch: no more
+        // is asked for than it has.
         let wanted = match batch_size(prefix).map_err(|error| self.corrupt(&error))? {
             Some(size) => size.min(RECORD_BATCH_OVERHEAD),
             None => return Err(self.torn(prefix.len())),

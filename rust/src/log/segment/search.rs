@@ -1,6 +1,6 @@
 //! Binary search in index entries, with Kafka's warm section (`AbstractIndex`): look-ups are mostly
-//! near the end, so the last 8 KiB are tried first. A plain binary search would touch pages all over
-//! the file, and the first look-up after a roll would read cold ones.
+//! near the end, so the last 8 KiB are tried first. A plain binary search would touch pages all
+//! over the file, and the first look-up after a roll would read cold ones.
 
 const WARM_BYTES: usize = 8192;
 

@@ -1,4 +1,5 @@
-//! The numbers of a log: where it starts and ends, and how far it is flushed, replicated and decided.
+//! The numbers of a log: where it starts and ends, and how far it is
+//! flushed, replicated and decided.
 
 use crate::log::state::producers::ProducerState;
 
@@ -51,8 +52,8 @@ pub(in crate::log) struct LogEnds {
     pub replicated_offset: i64,
     pub first_unstable_offset: Option<i64>,
     pub recovery_point: i64,
-    /// How often bytes below an end have been cut or replaced: a position noted before means nothing
-    /// after.
+    /// How often bytes below an end have been cut or replaced: a position noted
+    /// before means nothing after.
     pub cuts: u64,
 }
 

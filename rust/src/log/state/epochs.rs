@@ -12,9 +12,9 @@
 //! end_offset_for(1) = (1, 0)     older than all that is kept: where the log begins
 //! ```
 //!
-//! On disk: `leader-epoch-checkpoint`, text, version 0 (see `checkpoint_file.rs` for the frame); one
-//! line `<epoch> <start offset>` per entry, ascending. Every method that changes the entries says
-//! whether it did: the caller then writes the file. Kafka: `LeaderEpochFileCache`.
+//! On disk: `leader-epoch-checkpoint`, text, version 0 (see `checkpoint_file.rs` for the frame);
+//! one line `<epoch> <start offset>` per entry, ascending. Every method that changes the entries
+//! says whether it did: the caller then writes the file. Kafka: `LeaderEpochFileCache`.
 
 use std::path::Path;
 
@@ -164,7 +164,8 @@ impl LeaderEpochs {
         Ok(true)
     }
 
-    /// Notes the epoch of a leader that has written nothing yet, if it is newer than all known ones.
+    /// Notes the epoch of a leader that has written nothing yet, if it is
+    /// newer than all known ones.
     pub fn lead(&mut self, epoch: i32, log_end_offset: i64) {
         if epoch > self.latest_epoch().unwrap_or(-1) {
             // Neither number is negative.

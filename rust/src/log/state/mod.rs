@@ -1,5 +1,6 @@
-//! State of a partition that follows from its batches, and the files that spare a start reading them
-//! all: producers and their transactions, producer snapshots, leader epochs; its ends; what is counted.
+//! State of a partition that follows from its batches, and the files that spare a start
+//! reading them all: producers and their transactions, producer snapshots, leader epochs;
+//! its ends; what is counted.
 
 pub mod ends;
 pub mod epochs;

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often names were made, renamed or removed in the directory, and how many of these changes are on
-/// disk. Counts, not a flag: whoever syncs the directory may begin long before it is done, and others
-/// must not take it for synced meanwhile.
+/// How often names were made, renamed or removed in the directory, and how many of these changes
+/// are on disk. Counts, not a flag: whoever syncs the directory may begin long before it is done,
+/// and others must not take it for synced meanwhile.
 #[derive(Default)]
 pub(in crate::log) struct NameChanges {
     count: AtomicU64,

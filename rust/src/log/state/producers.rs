@@ -70,7 +70,8 @@ impl CompletedTransaction {
     }
 }
 
-/// An aborted transaction, as the `.txnindex` holds it (`AbortedTxn`). The marker is at `last_offset`.
+/// An aborted transaction, as the `.txnindex` holds it (`AbortedTxn`). The
+/// marker is at `last_offset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AbortedTransaction {
     pub producer_id: i64,
@@ -116,7 +117,8 @@ pub struct ProducerState {
     unreplicated: BTreeMap<i64, UnreplicatedTransaction>,
     /// The state reflects the log up to here.
     map_end_offset: i64,
-    /// Counts the changes of what an overlay builds on, so that an overlay is not committed to a state it was not made for.
+    /// Counts the changes of what an overlay builds on, so that an overlay is not committed to a
+    /// state it was not made for.
     generation: u64,
 }
 
@@ -205,11 +207,11 @@ impl ProducerState {
         Ok(BatchOutcome::Append { completed })
     }
 
-    /// Checks a client's batch of a transaction: it is open here, or its coordinator was asked since
-    /// the last one ended. `guard` is that of the asking.
+    /// Checks a client's batch of a transaction: it is open here, or its coordinator was asked
+    /// since the last one ended. `guard` is that of the asking.
     ///
-    /// Errors: `InvalidProducerEpoch`, before others, so that a producer that was fenced hears of that;
-    /// as `Verifications::check`.
+    /// Errors: `InvalidProducerEpoch`, before others, so that a producer that was fenced hears of
+    /// that; as `Verifications::check`.
     pub fn check_verified(
         &self,
         pending: &PendingUpdates,

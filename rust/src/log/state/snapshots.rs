@@ -347,9 +347,9 @@ impl ProducerSnapshots {
         Ok(())
     }
 
-    /// Takes those that belong to no segment off the list, at start. The newest of them is kept if it
-    /// lies behind the last segment's base offset: it is the one of the log end. Each clean stop leaves
-    /// one, so the files are removed when the broker serves (`take_given_up`).
+    /// Takes those that belong to no segment off the list, at start. The newest of them is kept if
+    /// it lies behind the last segment's base offset: it is the one of the log end. Each clean stop
+    /// leaves one, so the files are removed when the broker serves (`take_given_up`).
     pub fn give_up_stray(&mut self, segment_base_offsets: &BTreeSet<i64>) {
         let stray: Vec<i64> = self
             .offsets
@@ -367,8 +367,8 @@ impl ProducerSnapshots {
         }
     }
 
-    /// Removes the snapshots that were given up: their records are about to be cut off, and they must not be taken
-    /// for the state of others.
+    /// Removes the snapshots that were given up: their records are about to be cut off, and they
+    /// must not be taken for the state of others.
     fn remove_given_up(&mut self, storage: &dyn Storage) -> Result<()> {
         for offset in std::mem::take(&mut self.given_up) {
             remove(storage, &self.path(offset))?;

@@ -1,5 +1,6 @@
-//! Verification of transactions: a transactional batch of a client is appended only if its
-//! transaction is open in this log, or the coordinator was asked after the last one ended (KIP-890).
+//! Verification of transactions: a transactional batch of a client is appended only
+//! if its transaction is open in this log, or the coordinator was asked after the
+//! last one ended (KIP-890).
 //!
 //! ```text
 //! begin ──► a guard ──► the coordinator is asked ──► the append brings the guard
@@ -61,9 +62,9 @@ pub struct Verifications {
 }
 
 impl Verifications {
-    /// The guard with which the batch is to be appended once the coordinator has agreed. `None`: its
-    /// transaction is open here, nobody need be asked. Who asks with an older epoch than another has
-    /// gets a guard that is void already.
+    /// The guard with which the batch is to be appended once the coordinator has agreed. `None`:
+    /// its transaction is open here, nobody need be asked. Who asks with an older epoch than
+    /// another has gets a guard that is void already.
     pub fn begin(&self, question: Question, now_ms: u64) -> Option<u64> {
         let mut state = self.state.lock();
         if state.open.get(&question.producer_id) == Some(&question.producer_epoch) {
@@ -257,8 +258,8 @@ mod tests {
         assert!(all.check(&data(0, 3), guard, true).is_err());
     }
 
-    /// A producer with an older epoch, or with another transactional id and this producer's id, voided the
-    /// guard of the rightful producer when it was refused.
+    /// A producer with an older epoch, or with another transactional id and this producer's id,
+    /// voided the guard of the rightful producer when it was refused.
     #[test]
     fn who_is_refused_voids_no_other_guard() {
         for zombie_is_first in [true, false] {

@@ -1,10 +1,12 @@
-//! Limits how many clients connect, and how fast: `max.connections` and `max.connection.creation.rate`, the
-//! same per listener, and `max.connections.per.ip` (`ConnectionQuotas`).
+//! Limits how many clients connect, and how fast: `max.connections` and
+//! `max.connection.creation.rate`, the same per listener, and
+//! `max.connections.per.ip` (`ConnectionQuotas`).
 //!
-//! Beyond the limit of the broker or of a listener, connections wait in the listener's backlog until
-//! another one closes, or until the limit is raised; where that of the broker is lowered, those that have
-//! been used least recently are closed (`closeExcessConnections`). Beyond a rate, one waits until its
-//! time has come. Beyond the limit of its address, a connection is closed at once.
+//! Beyond the limit of the broker or of a listener, connections wait in the listener's backlog
+//! until another one closes, or until the limit is raised; where that of the broker is
+//! lowered, those that have been used least recently are closed (`closeExcessConnections`).
+//! Beyond a rate, one waits until its time has come. Beyond the limit of its address, a
+//! connection is closed at once.
 
 pub mod rate;
 
@@ -87,8 +89,8 @@ impl Admission {
         }
     }
 
-    /// Limits from now on; those of rates hold for what has come of late too. One that waits for its time
-    /// goes on waiting as long as it was told. The windows stay what they were.
+    /// Limits from now on; those of rates hold for what has come of late too. One that waits for
+    /// its time goes on waiting as long as it was told. The windows stay what they were.
     pub fn set_limits(&self, limits: ConnectionLimits) {
         let counts = &mut *self.counts.lock();
         let windows = counts.limits.windows;
@@ -101,8 +103,8 @@ impl Admission {
         counts.total > counts.limits.total
     }
 
-    /// How long a connection has to wait that a listener has taken just now, milliseconds. To be asked
-    /// once for each.
+    /// How long a connection has to wait that a listener has taken just now, milliseconds.
+    /// To be asked once for each.
     #[must_use]
     pub fn wait_ms(&self, listener: usize, now_ms: u64) -> u64 {
         let counts = &mut *self.counts.lock();
@@ -133,13 +135,15 @@ impl Admission {
         has_room
     }
 
-    /// No further connection is taken, whatever the limits are: files need the descriptors that are left.
+    /// No further connection is taken, whatever the limits are: files need the
+    /// descriptors that are left.
     pub fn lacks_descriptors(&self) -> bool {
         let counts = self.counts.lock();
         counts.total + counts.beside >= self.total_max
     }
 
-    /// Counts a connection of the Arrow endpoint in. False: there are no descriptors for it; it is not counted.
+    /// Counts a connection of the Arrow endpoint in. False: there are no descriptors
+    /// for it; it is not counted.
     #[must_use]
     pub fn enter_beside(&self) -> bool {
         let mut counts = self.counts.lock();

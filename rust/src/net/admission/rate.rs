@@ -1,5 +1,5 @@
-//! How often something has happened of late, a second, and how long the next must wait so that it is
-//! no more than a limit. Told the time; reads no clock.
+//! How often something has happened of late, a second, and how long the next must wait so that it
+//! is no more than a limit. Told the time; reads no clock.
 //!
 //! ```text
 //!          │◄── windows before: what happened in them counts ──►│◄─ now ─►│
@@ -7,9 +7,10 @@
 //!          oldest                                                         now
 //! ```
 //!
-//! The rate is that of all windows: with Kafka's defaults, 11 of a second each, the time that counts is
-//! at least 10 s, however little of it has passed. So ten times the limit may come at once, and what comes
-//! afterwards comes by the limit. Kafka: `Rate`, `SampledStat`, `QuotaUtils.boundedThrottleTime`.
+//! The rate is that of all windows: with Kafka's defaults, 11 of a second each, the time that
+//! counts is at least 10 s, however little of it has passed. So ten times the limit may come at
+//! once, and what comes afterwards comes by the limit. Kafka: `Rate`, `SampledStat`,
+//! `QuotaUtils.boundedThrottleTime`.
 
 use std::collections::VecDeque;
 
@@ -54,8 +55,9 @@ impl Rate {
         }
     }
 
-    /// Counts an event. Returns how long it has to wait, milliseconds, 0 if at most `max_per_s` happen in
-    /// a second; no longer than a window, so that even with a limit of 0 something happens.
+    /// Counts an event. Returns how long it has to wait, milliseconds, 0 if at most
+    /// `max_per_s` happen in a second; no longer than a window, so that even with a
+    /// limit of 0 something happens.
     pub fn record(&mut self, max_per_s: u32, now_ms: u64) -> u64 {
         let Windows { window_ms, count } = self.windows;
         match self.samples.back_mut() {
@@ -90,7 +92,8 @@ impl Rate {
 mod tests {
     use super::*;
 
-    /// When each of `events` events that all want to happen at once may, milliseconds from the first.
+    /// When each of `events` events that all want to happen at once may,
+    /// milliseconds from the first.
     fn times(max_per_s: u32, events: usize) -> Vec<u64> {
         let mut rate = Rate::new(Windows::default());
         let mut now_ms = 50_000;

@@ -54,9 +54,9 @@ impl LogAnswer {
         };
         let uncommitted = || Error::InvalidArgument("records are not committed yet".to_owned());
         match partition.committed(info.last_offset) {
-            // Committed they are, and are read by whoever loads the partition next: a coordinator that took
-            // its change back would contradict its log. Kafka's `CoordinatorRuntime` goes by the high
-            // watermark, too.
+            // Committed they are, and are read by whoever loads the partition next: a coordinator
+            // that took its change back would contradict its log. Kafka's `CoordinatorRuntime` goes
+            // by the high watermark, too.
             Some(Ok(()) | Err(Error::NotEnoughReplicasAfterAppend { .. })) => {
                 Ok(Answer::Offset(info.first_offset))
             }

@@ -1,6 +1,6 @@
-//! Calls of logs for Python: appends of its coordinators, and whatever `rust/src/py/broker/log_calls.rs` asks. Python is
-//! woken by the number of a call once there is an answer, that of an append once its records are committed,
-//! or will never be.
+//! Calls of logs for Python: appends of its coordinators, and whatever
+//! `rust/src/py/broker/log_calls.rs` asks. Python is woken by the number of a call once there is an
+//! answer, that of an append once its records are committed, or will never be.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ pub struct LogCall {
 pub enum LogOperation {
     /// Appends records of a coordinator. The answer comes once they are committed, or lost.
     Append(OfCoordinator),
-    /// Deletes the records below an offset. The answer comes once no replica that lives has them any more.
+    /// Deletes the records below an offset. The answer comes once no replica that
+    /// lives has them any more.
     DeleteRecords(i64),
     /// Asks the log something, and keeps the answer as the caller wants it.
     Ask(Ask),

@@ -1,13 +1,14 @@
-//! Logs that Python has made and deleted: a call for each log directory concerned, at whose queue it
-//! waits if the directory does not answer. Python goes on meanwhile, and is woken once all are through.
+//! Logs that Python has made and deleted: a call for each log directory concerned, at
+//! whose queue it waits if the directory does not answer. Python goes on meanwhile, and is
+//! woken once all are through.
 //!
 //! ```text
 //! Python      make_logs ──► a part for each directory ──► create_logs ─┐ the last one
 //!             woken ◄── its number ◄── discarded again, if one failed ◄┘
 //! ```
 //!
-//! Parts in one directory keep the order in which Python asked for them, so that a log is deleted after
-//! it was made, and the directory of an older topic has gone before a new one takes its name.
+//! Parts in one directory keep the order in which Python asked for them, so that a log is deleted
+//! after it was made, and the directory of an older topic has gone before a new one takes its name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,7 +66,8 @@ pub fn make_logs(wanted: ByDirectory<NewLog>, number: u64, control: &ControlQueu
     begin(parts_of(wanted, What::Make), Some(number), None, control);
 }
 
-/// As `make_logs`, but what cannot be made keeps nothing else from being made. The answer is the first failure.
+/// As `make_logs`, but what cannot be made keeps nothing else from being made. The
+/// answer is the first failure.
 pub fn make_each(wanted: ByDirectory<NewLog>, number: u64, control: &ControlQueue) {
     for (directory, logs) in &wanted {
         directory.expect_logs(logs.len());

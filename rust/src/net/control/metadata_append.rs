@@ -1,5 +1,5 @@
-//! Records of the metadata on their way to disk. The control thread brings them there when it comes back
-//! for more to do, and the spare one goes on if the directory of the metadata does not answer
+//! Records of the metadata on their way to disk. The control thread brings them there when it comes
+//! back for more to do, and the spare one goes on if the directory of the metadata does not answer
 //! (`wait.rs`); Python is woken once they are durable, or are known not to be.
 
 use std::sync::Arc;

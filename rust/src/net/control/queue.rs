@@ -1,6 +1,6 @@
-//! The queue of Python's control thread. Network threads put requests in, appends and flushes put in
-//! what Python waits for in a log; the control thread blocks here, without the GIL, until there is
-//! something or one of its timers is due, and takes everything at once.
+//! The queue of Python's control thread. Network threads put requests in, appends and flushes put
+//! in what Python waits for in a log; the control thread blocks here, without the GIL, until there
+//! is something or one of its timers is due, and takes everything at once.
 //!
 //! Two threads of Python take turns at being the control thread. The spare one waits for the turn
 //! until the other does not come back from a log directory (`wait.rs`).
@@ -42,7 +42,8 @@ pub struct ControlFrame {
     pub is_internal: bool,
     /// The bytes behind the header.
     pub body: Vec<u8>,
-    /// The memory that all that takes, whatever becomes of the connection, until Python lets go of it.
+    /// The memory that all that takes, whatever becomes of the connection,
+    /// until Python lets go of it.
     pub memory: HeldMemory,
 }
 
@@ -83,7 +84,8 @@ impl Notices {
     }
 }
 
-/// A call of a log or a log directory that Python asks for. Whoever makes it tells the queue what came of it.
+/// A call of a log or a log directory that Python asks for. Whoever makes it tells
+/// the queue what came of it.
 pub trait ControlCall: Send {
     /// The queue that it has to pass.
     fn queue(&self, storage: &StorageIo) -> QueueId;
@@ -153,7 +155,8 @@ impl ControlQueue {
         }
     }
 
-    /// Queues a call of a log or a log directory, made when the control thread comes for more to do.
+    /// Queues a call of a log or a log directory, made when the control
+    /// thread comes for more to do.
     pub fn call(&self, call: impl ControlCall + 'static) {
         self.queue.lock().calls.push_back(Box::new(call));
         self.has_frames.notify_one();
@@ -196,8 +199,8 @@ impl ControlQueue {
         }
     }
 
-    /// Has Python log why a client's connection is ended, unless the client has gone, or others were told
-    /// of a moment ago.
+    /// Has Python log why a client's connection is ended, unless the client has gone, or others
+    /// were told of a moment ago.
     pub fn end_notice(&self, peer: SocketAddr, end: &DisconnectReason, now_ms: u64) {
         let mut queue = self.queue.lock();
         if let Some(line) = queue.refusals.line(peer, end, now_ms) {
@@ -206,8 +209,8 @@ impl ControlQueue {
         }
     }
 
-    /// Blocks until the calling thread has the turn, if it does not have it still. `None`: another has
-    /// it, and the queue is closed.
+    /// Blocks until the calling thread has the turn, if it does not have it still. `None`: another
+    /// has it, and the queue is closed.
     pub fn turn(&self) -> Option<Turn> {
         let mut queue = self.queue.lock();
         let caller = thread::current().id();
@@ -237,16 +240,16 @@ impl ControlQueue {
         self.is_free.notify_one();
     }
 
-    /// Python has not come for more to do for a while: it waits for a directory of which it reads, most
-    /// likely, and what is put here waits with it.
+    /// Python has not come for more to do for a while: it waits for a directory of which it reads,
+    /// most likely, and what is put here waits with it.
     pub fn is_held_up(&self) -> bool {
         let away_since = self.queue.lock().away_since;
         away_since.is_some_and(|since| since.elapsed() >= CONTROL_PROMPT)
     }
 
-    /// Everything that waits; blocks until there is something, at most `timeout` (`None`: for ever).
-    /// Nothing in it means that the time is over, or that there are calls. `None`: the queue is
-    /// closed and empty.
+    /// Everything that waits; blocks until there is something, at most `timeout` (`None`: for
+    /// ever). Nothing in it means that the time is over, or that there are calls. `None`: the
+    /// queue is closed and empty.
     pub fn take(&self, timeout: Option<Duration>) -> Option<Taken> {
         let mut queue = self.queue.lock();
         queue.away_since = None;

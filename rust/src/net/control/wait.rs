@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The control thread makes the calls of its turn itself: it holds neither the GIL nor any state of
-//! Python's here, so the spare thread can have the turn if a log directory does not answer. While that is
-//! so, or there is no spare thread, the calls are made by the thread of the directory's queue. A frozen
-//! directory holds up its own coordinators only.
+//! Python's here, so the spare thread can have the turn if a log directory does not answer. While
+//! that is so, or there is no spare thread, the calls are made by the thread of the directory's
+//! queue. A frozen directory holds up its own coordinators only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use crate::net::storage_io::{
     BlockingCall, Deliver, Here, QueuedCall, Route, StorageIo, Submitted,
 };
 
-/// Makes the calls that were queued, and gives what the control thread has to do next: blocks until there
-/// is something, at most `timeout`. A thread that had to wait for its turn gets what there is then.
-/// `None`: the broker core has stopped.
+/// Makes the calls that were queued, and gives what the control thread has to do next: blocks until
+/// there is something, at most `timeout`. A thread that had to wait for its turn gets what there is
+/// then. `None`: the broker core has stopped.
 pub fn wait(
     timeout: Option<Duration>,
     control: &Arc<ControlQueue>,

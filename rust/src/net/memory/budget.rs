@@ -1,11 +1,11 @@
 //! The memory that requests may take while they arrive or wait, for all connections together.
 //!
-//! As Kafka's `SimpleMemoryPool` (`queued.max.request.bytes`): whoever asks while anything is left gets
-//! all it asks for, so a frame larger than the whole budget can still come in; then nobody gets anything
-//! until enough is given back. A frame reserves its whole size once its beginning has come. Where there
-//! is no room for it, the beginning is in memory nevertheless: lest beginnings fill the budget and wait
-//! for each other, one frame at a time may exceed it. Kafka has no limit by default; here it is a
-//! quarter of the machine's (or the control group's) memory.
+//! As Kafka's `SimpleMemoryPool` (`queued.max.request.bytes`): whoever asks while anything is left
+//! gets all it asks for, so a frame larger than the whole budget can still come in; then nobody
+//! gets anything until enough is given back. A frame reserves its whole size once its beginning has
+//! come. Where there is no room for it, the beginning is in memory nevertheless: lest beginnings
+//! fill the budget and wait for each other, one frame at a time may exceed it. Kafka has no limit
+//! by default; here it is a quarter of the machine's (or the control group's) memory.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -49,13 +49,14 @@ impl ReceiveBudget {
         self.used_bytes() >= self.size_bytes
     }
 
-    /// Half is used: what waits for one log directory that does not answer takes no more, so that the others
-    /// go on.
+    /// Half is used: what waits for one log directory that does not answer takes no more,
+    /// so that the others go on.
     pub fn is_half_used(&self) -> bool {
         self.used_bytes() >= self.size_bytes / 2
     }
 
-    /// Takes so many bytes if anything is left. Whoever is refused is told when there is room again.
+    /// Takes so many bytes if anything is left. Whoever is refused is told
+    /// when there is room again.
     pub fn reserve(&self, bytes: usize) -> bool {
         if self.is_exhausted() {
             self.is_wanted.store(true, Ordering::SeqCst);
@@ -68,15 +69,15 @@ impl ReceiveBudget {
         true
     }
 
-    /// After a refusal, lets a frame whose beginning is in memory take what it asks for nevertheless, if no
-    /// other one does so. `end_exceeding` must follow; whoever is refused is
-    /// told then.
+    /// After a refusal, lets a frame whose beginning is in memory take what it asks
+    /// for nevertheless, if no other one does so. `end_exceeding` must follow; whoever
+    /// is refused is told then.
     pub fn exceed(&self) -> bool {
         !self.is_exceeded.swap(true, Ordering::SeqCst)
     }
 
-    /// The frame that came in beyond the budget is whole, or gone. True: those who were refused have
-    /// to be told.
+    /// The frame that came in beyond the budget is whole, or gone. True: those who were
+    /// refused have to be told.
     #[must_use]
     pub fn end_exceeding(&self) -> bool {
         self.is_exceeded.store(false, Ordering::SeqCst);
@@ -99,8 +100,8 @@ impl ReceiveBudget {
     }
 }
 
-/// Memory that this process may use, bytes: the machine's, or what its control groups or `ulimit -v`
-/// leave of that.
+/// Memory that this process may use, bytes: the machine's, or what its control groups or
+/// `ulimit -v` leave of that.
 pub fn memory_bytes() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let meminfo = read("/proc/meminfo");
@@ -114,8 +115,8 @@ pub fn memory_bytes() -> Option<u64> {
 }
 
 /// The files that may hold a limit of memory: of the groups that `/proc/self/cgroup` names, of both
-/// versions, and of those around them. In a container the names may be those of the machine outside,
-/// and the group itself is what is mounted.
+/// versions, and of those around them. In a container the names may be those of the machine
+/// outside, and the group itself is what is mounted.
 fn group_limit_files(groups: &str) -> Vec<String> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -186,8 +187,8 @@ mod tests {
         assert!(memory_bytes().is_some_and(|bytes| bytes > 1 << 20));
     }
 
-    /// Only the very group of version 2 was looked at: a limit of a slice around it, or one of version 1,
-    /// counted for nothing.
+    /// Only the very group of version 2 was looked at: a limit of a slice around it, or one of
+    /// version 1, counted for nothing.
     #[test]
     fn a_group_is_limited_by_those_around_it_in_both_versions() {
         let groups = "5:cpu,memory:/docker/4f\n1:name=systemd:/user\n0::/user.slice/a:b\n";

@@ -27,8 +27,8 @@ pub struct ConnectionMemory {
 }
 
 impl ConnectionMemory {
-    /// Brings what is held to `target` bytes, of which `present` are in memory already. False: there is no
-    /// room for the rest, which is not to be received.
+    /// Brings what is held to `target` bytes, of which `present` are in memory already. False:
+    /// there is no room for the rest, which is not to be received.
     pub fn account(
         &mut self,
         memory: &Memory,
@@ -38,7 +38,8 @@ impl ConnectionMemory {
     ) -> bool {
         assert!(present <= target, "more is present than is wanted");
         if target > self.held_bytes {
-            // What an earlier frame had is in nobody's way while this one waits, least of all in its own.
+            // What an earlier frame had is in nobody's way while this one waits,
+            // least of all in its own.
             self.shrink(memory, present);
         }
         if target <= self.held_bytes {
@@ -91,8 +92,8 @@ impl ConnectionMemory {
         }
     }
 
-    /// Has a request that is in memory itself wait for memory. It may wait for requests that wait as it does:
-    /// so after a while one at a time goes on. True: it waits.
+    /// Has a request that is in memory itself wait for memory. It may wait for requests that wait
+    /// as it does: so after a while one at a time goes on. True: it waits.
     pub fn request_waits(&mut self, memory: &Memory, now_ms: u64) -> bool {
         let since_ms = *self.request_waits_since_ms.get_or_insert(now_ms);
         if now_ms - since_ms < HOUSEKEEPING_MS || !memory.exceed() {
@@ -106,8 +107,8 @@ impl ConnectionMemory {
         self.request_waits_since_ms = None;
     }
 
-    /// The frame that exceeds the budget waits, and has done so for a while, for a log directory that does not
-    /// answer, or for Python.
+    /// The frame that exceeds the budget waits, and has done so for a while, for a log directory
+    /// that does not answer, or for Python.
     pub fn is_in_the_way(&mut self, is_blocked: bool, now_ms: u64) -> bool {
         let waits = self.exceeds && is_blocked;
         let since_ms = waits.then(|| *self.exceeds_since_ms.get_or_insert(now_ms));

@@ -1,10 +1,11 @@
-//! The memory that requests and answers take, bounded for all connections together: a frame while it arrives,
-//! what is made of it while it waits for its answer here or in Python, and answers that wait for earlier
-//! ones or for their reader. Of a connection the first few kilobytes are free (`MEMORY_FREE_BYTES`).
+//! The memory that requests and answers take, bounded for all connections together: a frame while
+//! it arrives, what is made of it while it waits for its answer here or in Python, and answers
+//! that wait for earlier ones or for their reader. Of a connection the first few kilobytes are
+//! free (`MEMORY_FREE_BYTES`).
 //!
-//! The rule: memory counts from when it is taken until it is given back, and whoever asks while any is left
-//! gets all it asks for. Once nothing is left, nothing new begins, and who holds some and does not go on,
-//! goes.
+//! The rule: memory counts from when it is taken until it is given back, and whoever asks while
+//! any is left gets all it asks for. Once nothing is left, nothing new begins, and who holds some
+//! and does not go on, goes.
 //!
 //! ```text
 //! half is used    what would wait for a log directory or a Python that does not answer is not begun
@@ -17,8 +18,8 @@
 //!                 - exceeds the budget with a frame that waits for what does not answer
 //! ```
 //!
-//! `budget`: how much there is. `connection`: what one takes of it. `slow_client`: who hardly goes on. The
-//! network threads keep the rule in `reactor/memory_use.rs`.
+//! `budget`: how much there is. `connection`: what one takes of it. `slow_client`: who hardly goes
+//! on. The network threads keep the rule in `reactor/memory_use.rs`.
 
 pub mod budget;
 pub mod connection;

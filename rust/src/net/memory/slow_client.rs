@@ -6,8 +6,8 @@
 //! moved less than SLOW_CLIENT_BYTES in SLOW_CLIENT_MS    ─► too slow
 //! ```
 //!
-//! A client with a slow link is not too slow: the limit is about a kilobyte a second, whatever the size of
-//! the frame. The time counts from the first look, which is when memory has become short.
+//! A client with a slow link is not too slow: the limit is about a kilobyte a second, whatever the
+//! size of the frame. The time counts from the first look, which is when memory has become short.
 
 use crate::limits::{SLOW_CLIENT_BYTES, SLOW_CLIENT_MS, SLOW_FRAME_MS};
 
@@ -20,7 +20,8 @@ pub struct ClientProgress {
     pub moved_ms: u64,
 }
 
-/// The check of one connection. To be made anew (`default`) whenever the client has done what it was to do.
+/// The check of one connection. To be made anew (`default`) whenever the client
+/// has done what it was to do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SlowClientCheck {
     /// Where the present measurement began: time, and bytes moved by then.

@@ -1,5 +1,5 @@
-//! Requests that wait, and what becomes of them: woken, over their time, or with what a storage call
-//! or Python gave for them.
+//! Requests that wait, and what becomes of them: woken, over their time, or with what a storage
+//! call or Python gave for them.
 
 use crate::api::k00_produce::Produce;
 use crate::api::k01_fetch::{Fetch, FetchRead};
@@ -136,7 +136,8 @@ impl Reactor {
         self.touch(token);
     }
 
-    /// The connection is to be sent to and gone on with, once however many of its requests are answered.
+    /// The connection is to be sent to and gone on with, once however many of
+    /// its requests are answered.
     pub(super) fn touch(&mut self, token: u64) {
         if let Some(connection) = self.connections.by_token(token)
             && !std::mem::replace(&mut connection.is_touched, true)
@@ -150,8 +151,8 @@ impl Reactor {
             .set(deadline_ms, token, timer, &mut self.connections);
     }
 
-    /// Answers Produce requests whose time is over, and those whose coordinator has not answered in it,
-    /// and sets the timer for the next one.
+    /// Answers Produce requests whose time is over, and those whose coordinator has not answered in
+    /// it, and sets the timer for the next one.
     pub(super) fn on_late_timer(&mut self, token: u64) {
         let now_ms = self.now_ms;
         let Some(connection) = self.connections.by_token(token) else {

@@ -33,10 +33,10 @@ use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, OFFSET_FE
 use crate::wire::{Reader, RequestHeader};
 
 impl Reactor {
-    /// Works on the frame whose content is `bytes[content]`. False: not begun, since an earlier answer
-    /// must leave first, it is the next connection's turn, or memory is short. An error ends the
-    /// connection, as in Kafka: a request that cannot be read, an unknown key, a version that is not
-    /// spoken.
+    /// Works on the frame whose content is `bytes[content]`. False: not begun, since an earlier
+    /// answer must leave first, it is the next connection's turn, or memory is short. An error
+    /// ends the connection, as in Kafka: a request that cannot be read, an unknown key, a
+    /// version that is not spoken.
     pub(super) fn dispatch(
         &mut self,
         index: usize,
@@ -106,8 +106,8 @@ impl Reactor {
         Ok(true)
     }
 
-    /// Begins the request's share of the round, if it may begin now: no earlier answer must leave first, there is
-    /// memory for it, and the connection has not had its share. False: it waits.
+    /// Begins the request's share of the round, if it may begin now: no earlier answer must leave
+    /// first, there is memory for it, and the connection has not had its share. False: it waits.
     /// `ahead_bytes` is what it may take in memory while it waits.
     pub(super) fn try_begin(
         &mut self,
@@ -136,7 +136,8 @@ impl Reactor {
         }
         connection.work_in_round += match api_key {
             PRODUCE => WORK_OF_PRODUCE,
-            // As many names as it has room for; of a Produce request they are counted when it is read.
+            // As many names as it has room for; of a Produce request they are
+            // counted when it is read.
             _ => WORK_OF_OTHERS + (frame_bytes.min(LARGE_REQUEST_BYTES) / BYTES_PER_WORK) as u32,
         };
         Ok(true)
@@ -161,7 +162,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Begins a Produce request in the frame whose content begins at `bytes[base]`. False: not begun.
+    /// Begins a Produce request in the frame whose content begins at
+    /// `bytes[base]`. False: not begun.
     fn produce(
         &mut self,
         index: usize,
@@ -279,8 +281,8 @@ impl Reactor {
         Ok(None)
     }
 
-    /// A ListOffsets that has been read, for which logs are to be searched; one that was large has its slot
-    /// already.
+    /// A ListOffsets that has been read, for which logs are to be searched; one that was
+    /// large has its slot already.
     pub(super) fn begin_search(
         &mut self,
         index: usize,
@@ -304,8 +306,8 @@ impl Reactor {
         });
     }
 
-    /// Stages the records of a Produce request, whose content begins at `base`; one that was large has its
-    /// slot already.
+    /// Stages the records of a Produce request, whose content begins at `base`; one that was
+    /// large has its slot already.
     pub(super) fn begin_produce(
         &mut self,
         index: usize,
@@ -362,8 +364,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Gives a request to Python, which may give it back if `kept` holds the frame's content. False: not
-    /// begun, since it would wait in memory.
+    /// Gives a request to Python, which may give it back if `kept` holds the frame's content.
+    /// False: not begun, since it would wait in memory.
     fn hand_over(
         &mut self,
         index: usize,
@@ -447,8 +449,8 @@ impl Reactor {
     }
 }
 
-/// Stages the records of a request for appending, whose content begins at `base`. Returns of how many
-/// partitions.
+/// Stages the records of a request for appending, whose content begins at `base`.
+/// Returns of how many partitions.
 fn stage(
     calls: &mut PendingCalls,
     storage: &StorageIo,

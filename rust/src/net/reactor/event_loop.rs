@@ -1,5 +1,5 @@
-//! The loop of a network thread: waits for events and messages, has connections served in rounds, and makes the
-//! storage calls that come of each round.
+//! The loop of a network thread: waits for events and messages, has connections served in rounds,
+//! and makes the storage calls that come of each round.
 
 use std::io;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ pub fn drive(mut reactor: Box<Reactor>) -> LoopExit {
     }
 }
 
-/// Makes a storage call, here or by the thread of its queue. `None`: it took so long that another thread
-/// has gone on with the reactor.
+/// Makes a storage call, here or by the thread of its queue. `None`: it took so long that another
+/// thread has gone on with the reactor.
 fn perform(
     reactor: Box<Reactor>,
     call: StorageCall,
@@ -192,7 +192,8 @@ impl Reactor {
         self.calls.has_calls() || self.queue.is_mid_pass()
     }
 
-    /// The next storage call, once the round of events or connections is through, or much is waiting.
+    /// The next storage call, once the round of events or connections is
+    /// through, or much is waiting.
     fn next_call(&mut self) -> Option<StorageCall> {
         if self.queue.is_mid_pass() && !self.calls.are_due() {
             return None;

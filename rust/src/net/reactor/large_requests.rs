@@ -1,5 +1,5 @@
-//! Large requests on the network thread: set aside for the thread that reads them, and gone on with once they
-//! are read, where any other request goes on; meanwhile the connection does nothing else.
+//! Large requests on the network thread: set aside for the thread that reads them, and gone on with
+//! once they are read, where any other request goes on; meanwhile the connection does nothing else.
 
 use std::ops::Range;
 
@@ -36,7 +36,8 @@ impl Reactor {
         true
     }
 
-    /// Has the request read that was set aside. Gives the buffer back, unless it is the frame's own.
+    /// Has the request read that was set aside. Gives the buffer back,
+    /// unless it is the frame's own.
     pub(super) fn read_aside(&mut self, index: usize, buffer: Vec<u8>) -> Option<Vec<u8>> {
         let Some((slot, content)) = self.aside.take() else {
             return Some(buffer);

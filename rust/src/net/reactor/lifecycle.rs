@@ -1,4 +1,5 @@
-//! Connections opened, ended and closed: for what the client did, for being idle, or for being one too many.
+//! Connections opened, ended and closed: for what the client did, for being idle,
+//! or for being one too many.
 
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -75,8 +76,8 @@ impl Reactor {
         }
     }
 
-    /// Looks at nothing more of what a client sent; its connection is closed once the answers have left,
-    /// and none of them waits for more records.
+    /// Looks at nothing more of what a client sent; its connection is closed once the answers have
+    /// left, and none of them waits for more records.
     pub(super) fn end(&mut self, token: u64) {
         if let Some(connection) = self.connections.by_token(token) {
             connection.has_ended = true;
@@ -92,8 +93,8 @@ impl Reactor {
         }
     }
 
-    /// A client that has closed its side does not wait for more records, nor long for any other answer:
-    /// most likely nobody reads it.
+    /// A client that has closed its side does not wait for more records, nor long for any other
+    /// answer: most likely nobody reads it.
     pub(super) fn on_peer_closed(&mut self, index: usize) {
         if let Some(connection) = self.connections.get(index)
             && !std::mem::replace(&mut connection.peer_has_closed, true)
@@ -111,8 +112,8 @@ impl Reactor {
         }
     }
 
-    /// Closes a connection whose client has closed its side if the same request is still to be begun or
-    /// answered as the last time.
+    /// Closes a connection whose client has closed its side if the same request is still to be
+    /// begun or answered as the last time.
     pub(super) fn give_up(&mut self, token: u64, progress: u64) {
         let Some(index) = self.connections.place_of(token) else {
             return;
@@ -180,8 +181,8 @@ impl Reactor {
         }
     }
 
-    /// Closes connections over which nothing has gone for `connections.max.idle.ms`, some of them a round.
-    /// One that waits for an answer of ours is not idle.
+    /// Closes connections over which nothing has gone for `connections.max.idle.ms`, some of them a
+    /// round. One that waits for an answer of ours is not idle.
     pub(super) fn close_idle(&mut self) {
         for _ in 0..IDLE_LOOKS_PER_TURN {
             let Some(token) = self.due_connections.take(self.now_ms) else {
@@ -218,9 +219,9 @@ impl Reactor {
         self.close(index);
     }
 
-    /// While the broker has more connections than it may, those go that have been used least recently: all
-    /// threads say theirs, then the one that has the oldest closes it, and so on, so that it is not one
-    /// too many (each of Kafka's processors closes its own).
+    /// While the broker has more connections than it may, those go that have been used least
+    /// recently: all threads say theirs, then the one that has the oldest closes it, and so on, so
+    /// that it is not one too many (each of Kafka's processors closes its own).
     pub(super) fn close_excess(&mut self, excess: Excess) {
         if !self.shared.admission.is_exceeded() {
             self.least_recent.forget();

@@ -1,5 +1,5 @@
-//! The rule of `net/memory` where it is kept: what connections take of the budget, which requests are not begun
-//! while memory is short, and which connections are closed then.
+//! The rule of `net/memory` where it is kept: what connections take of the budget, which requests
+//! are not begun while memory is short, and which connections are closed then.
 
 use std::sync::atomic::Ordering;
 
@@ -85,8 +85,8 @@ impl Reactor {
         }
     }
 
-    /// Holds a request back while memory is short, if it may take much of it, `ahead_bytes`, while it waits for its
-    /// answer, or stands behind others that do. True: it is not begun now.
+    /// Holds a request back while memory is short, if it may take much of it, `ahead_bytes`, while
+    /// it waits for its answer, or stands behind others that do. True: it is not begun now.
     pub(super) fn hold_for_memory(
         &mut self,
         index: usize,
@@ -110,8 +110,8 @@ impl Reactor {
         Ok(false)
     }
 
-    /// Half of the memory is used, and a log directory does not answer in which the request has records to be
-    /// appended: they would wait in memory.
+    /// Half of the memory is used, and a log directory does not answer in which the request has
+    /// records to be appended: they would wait in memory.
     pub(super) fn waits_for_directory(&self, produce: &Produce) -> bool {
         let (storage, memory) = (&self.shared.storage, &self.shared.memory);
         let is_stuck = |each: &ProducePartition| match &each.outcome {
@@ -124,8 +124,8 @@ impl Reactor {
         !storage.are_open() && memory.is_half_used() && produce.partitions.iter().any(is_stuck)
     }
 
-    /// Holds a request for Python back while half of the memory is used and Python does not come for requests. True:
-    /// it waits.
+    /// Holds a request for Python back while half of the memory is used and Python does not come
+    /// for requests. True: it waits.
     pub(super) fn hold_for_python(&mut self, index: usize) -> bool {
         let waits = self.shared.memory.is_half_used() && self.shared.control().is_held_up();
         if waits {
@@ -134,9 +134,9 @@ impl Reactor {
         waits
     }
 
-    /// When there is no memory left, those go that hold some and make no progress, and the one that took
-    /// more and keeps others from that, for as long as a log directory hangs. A large Fetch that
-    /// waits for records, which is nobody's fault, is answered with what there is.
+    /// When there is no memory left, those go that hold some and make no progress, and the one that
+    /// took more and keeps others from that, for as long as a log directory hangs. A large Fetch
+    /// that waits for records, which is nobody's fault, is answered with what there is.
     pub(super) fn ease_shortage(&mut self) {
         if !self.shared.memory.is_exhausted() {
             return;
@@ -189,9 +189,9 @@ impl Reactor {
 }
 
 impl Connection {
-    /// How far the client has come with what is for it to do so that memory becomes free: to read its answers,
-    /// whatever else it has asked for, or to send the rest of a frame. One that waits for a log directory,
-    /// for memory or for an answer of ours is not to blame.
+    /// How far the client has come with what is for it to do so that memory becomes free: to read
+    /// its answers, whatever else it has asked for, or to send the rest of a frame. One that waits
+    /// for a log directory, for memory or for an answer of ours is not to blame.
     fn duty(&self) -> Option<ClientProgress> {
         let (memory, traffic) = (&self.memory, &self.traffic);
         if memory.held_bytes == 0 || self.is_sending {
@@ -212,16 +212,16 @@ impl Connection {
         })
     }
 
-    /// A frame is whole, or could not be sent for lack of memory. That is no merit where the client does
-    /// not read its answers.
+    /// A frame is whole, or could not be sent for lack of memory. That is no merit where the client
+    /// does not read its answers.
     pub(super) fn has_moved(&mut self) {
         if !self.is_full {
             self.memory.slow_client = SlowClientCheck::default();
         }
     }
 
-    /// The client will send no more, and the frame of `wanted` bytes that arrives will never be whole: the
-    /// rest of it is not in the socket either.
+    /// The client will send no more, and the frame of `wanted` bytes that arrives will never be
+    /// whole: the rest of it is not in the socket either.
     pub(super) fn is_cut_off(&self, wanted: usize) -> bool {
         let received = self.session.input.end - self.session.input.start;
         self.peer_has_closed
@@ -232,8 +232,8 @@ impl Connection {
                 .is_ok_and(|pending| received + pending < wanted.max(1))
     }
 
-    /// The client holds memory that is short, and does not go on, or hardly; or it has most likely given
-    /// up what it waits for.
+    /// The client holds memory that is short, and does not go on, or hardly; or it has most likely
+    /// given up what it waits for.
     pub(super) fn is_hoarding(&mut self, now_ms: u64) -> bool {
         let holds_memory = self.memory.held_bytes > 0 && !self.is_sending;
         let waits_since_ms = self.memory.frame_waits_since_ms.filter(|_| holds_memory);

@@ -11,8 +11,8 @@
 //! lifecycle    connections opened, ended, closed      memory_use   what they take of the memory
 //! ```
 //!
-//! These are methods of the reactor, for they need several of its parts. The parts, in `state/`, know nothing of
-//! it, nor of each other but for the connections:
+//! These are methods of the reactor, for they need several of its parts. The parts, in `state/`,
+//! know nothing of it, nor of each other but for the connections:
 //!
 //! ```text
 //! Listeners (accept)      connections that come        RunQueue      who is served next
@@ -21,13 +21,13 @@
 //! Buffers                 memory to receive into       BusyPoll      a look before the thread sleeps
 //! ```
 //!
-//! This file holds the state, which belongs to one thread at a time. `event_loop::drive` makes the storage
-//! calls, and only there: during each the reactor is in its `Handoff`, so that another thread can go on with
-//! it if the call does not return.
+//! This file holds the state, which belongs to one thread at a time. `event_loop::drive` makes the
+//! storage calls, and only there: during each the reactor is in its `Handoff`, so that another
+//! thread can go on with it if the call does not return.
 //!
 //! Receive buffers belong to the thread, so an idle connection costs its bookkeeping only; a buffer
-//! that holds records to be appended stays aside until they are written. A connection that may not go
-//! on (`Session::may_begin`) is not read: level-triggered polling would spin on what it left.
+//! that holds records to be appended stays aside until they are written. A connection that may not
+//! go on (`Session::may_begin`) is not read: level-triggered polling would spin on what it left.
 
 mod delayed_operations;
 mod dispatch;

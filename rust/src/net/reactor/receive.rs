@@ -1,7 +1,7 @@
 //! Bytes from sockets, and the frames in them.
 //!
-//! One buffer of the thread serves all frames that are whole in it, in place. What is cut off gets a
-//! buffer of its connection, which grows as the frame arrives, not by what it claims to be.
+//! One buffer of the thread serves all frames that are whole in it, in place. What is cut off gets
+//! a buffer of its connection, which grows as the frame arrives, not by what it claims to be.
 
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
@@ -57,7 +57,8 @@ impl Reactor {
         let Some(connection) = self.connections.get(index) else {
             return Ok(false);
         };
-        // When memory is short, no more of a new frame is taken than a connection may hold uncounted.
+        // When memory is short, no more of a new frame is taken than a
+        // connection may hold uncounted.
         let limit = if is_fresh && self.shared.memory.is_exhausted() {
             MEMORY_FREE_BYTES
         } else {
@@ -163,8 +164,8 @@ impl Reactor {
         }
     }
 
-    /// Begins the frames in `buffer[at..end]`. Returns how far it came, and whether the next frame must
-    /// wait.
+    /// Begins the frames in `buffer[at..end]`. Returns how far it came, and whether
+    /// the next frame must wait.
     fn dispatch_all(
         &mut self,
         index: usize,

@@ -1,4 +1,5 @@
-//! Sending: answers leave to the socket as it takes them, and a connection that waited for that goes on.
+//! Sending: answers leave to the socket as it takes them, and a connection that
+//! waited for that goes on.
 
 use std::io;
 use std::os::fd::AsRawFd;

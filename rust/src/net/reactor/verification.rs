@@ -1,5 +1,6 @@
-//! Produce requests whose transaction is not open in a log yet: the coordinator is asked, by Python, and
-//! meanwhile nothing that follows on the connection is begun, so that no batch overtakes another.
+//! Produce requests whose transaction is not open in a log yet: the coordinator is asked,
+//! by Python, and meanwhile nothing that follows on the connection is begun, so that no
+//! batch overtakes another.
 
 use crate::api::k00_produce::{Produce, Verification};
 use crate::codes;
@@ -58,8 +59,8 @@ impl Reactor {
         });
     }
 
-    /// The coordinator has not answered in the request's time: who writes its log may hang. What it says
-    /// later is heard by nobody.
+    /// The coordinator has not answered in the request's time: who writes its log may hang. What it
+    /// says later is heard by nobody.
     pub(super) fn end_verification(&mut self, token: u64, slot: u64) {
         let Some(Slot::Verifying(verifying)) = self.slot(token, slot) else {
             return;

@@ -38,7 +38,8 @@ pub struct ReplicationSettings {
 pub(super) trait Surroundings: Send {
     /// Where its leader is reached, if that is alive and has the listener.
     fn address(&self) -> Option<Address>;
-    /// Takes the fetcher, which has nothing to follow, out of use. False: something has come meanwhile.
+    /// Takes the fetcher, which has nothing to follow, out of use. False:
+    /// something has come meanwhile.
     fn retire(&self) -> bool;
     /// Has the log say something.
     fn warn(&self, sentence: String);
@@ -208,9 +209,10 @@ impl Fetcher {
     }
 }
 
-/// Has what was appended on disk, where that is asked for: the next fetch offset says so to the leader. One group
-/// commit a log directory. A partition whose leader has committed more than it has is not waited for: until it has
-/// come so far it is in no in-sync replicas, and nothing is committed or elected by what it says.
+/// Has what was appended on disk, where that is asked for: the next fetch offset says so to the
+/// leader. One group commit a log directory. A partition whose leader has committed more than it
+/// has is not waited for: until it has come so far it is in no in-sync replicas, and nothing is
+/// committed or elected by what it says.
 fn flush(touched: &[Arc<Partition>]) {
     let (behind, near): (Vec<_>, Vec<_>) = touched
         .iter()
@@ -221,9 +223,9 @@ fn flush(touched: &[Arc<Partition>]) {
     flush_now(&near);
 }
 
-/// As `flush`, of all. Returns when they are on disk, or their directories have failed. One that follows no more is not
-/// waited for, but flushed all the same: if it leads by now, its high watermark waits for that, and no append need come
-/// that would ask for it.
+/// As `flush`, of all. Returns when they are on disk, or their directories have failed. One that
+/// follows no more is not waited for, but flushed all the same: if it leads by now, its high
+/// watermark waits for that, and no append need come that would ask for it.
 fn flush_now(partitions: &[&Arc<Partition>]) {
     let mut left: Vec<&Arc<Partition>> = partitions.to_vec();
     loop {

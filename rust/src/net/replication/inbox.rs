@@ -9,8 +9,8 @@ use parking_lot::{Condvar, Mutex};
 use crate::replica::follower::Assignment;
 use crate::uuid::Uuid;
 
-/// The last change of each partition, by topic id and index; `None`: it is not followed any more. No more than there are
-/// partitions, however long the thread waits for a disk.
+/// The last change of each partition, by topic id and index; `None`: it is not followed any more.
+/// No more than there are partitions, however long the thread waits for a disk.
 pub(super) type ByPartition = BTreeMap<(Uuid, i32), Option<Assignment>>;
 
 /// The changes of what a fetcher follows, from its next request on.

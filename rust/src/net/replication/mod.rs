@@ -5,11 +5,12 @@
 //!                                                                               session ⇄ connection
 //! ```
 //!
-//! A leader has `num.replica.fetchers` threads for each log directory, over which its partitions there are spread, each
-//! with a connection and a fetch session of its own. A thread waits for the disk before it asks for more: one that
-//! served two directories would keep the replicas of both out of the in-sync ones while either does not answer. Where a
-//! replica moves, it stays with its thread until its next leader epoch: two threads must not follow in one.
-//! A thread that has nothing left to follow ends, and is started anew when it is wanted. No Python is in the way of a
+//! A leader has `num.replica.fetchers` threads for each log directory, over which its partitions
+//! there are spread, each with a connection and a fetch session of its own. A thread waits for the
+//! disk before it asks for more: one that served two directories would keep the replicas of both
+//! out of the in-sync ones while either does not answer. Where a replica moves, it stays with its
+//! thread until its next leader epoch: two threads must not follow in one. A thread that has
+//! nothing left to follow ends, and is started anew when it is wanted. No Python is in the way of a
 //! fetch. Kafka: `AbstractFetcherManager`, `ReplicaFetcherManager`.
 
 mod fetcher;
@@ -109,7 +110,8 @@ impl Fetchers {
         fetchers
     }
 
-    /// Ends all threads: what they have of an answer goes into the logs, and nothing is asked any more.
+    /// Ends all threads: what they have of an answer goes into the logs, and
+    /// nothing is asked any more.
     pub fn stop(&self) {
         let threads = {
             let mut running = self.running.lock();
@@ -162,8 +164,8 @@ impl Fetchers {
         self.start_thread(running, place, &inbox);
     }
 
-    /// Starts the thread of a fetcher; where that cannot be, it is tried again from time to time (`look_again`), and
-    /// what is to be followed waits in its inbox.
+    /// Starts the thread of a fetcher; where that cannot be, it is tried again from time to time
+    /// (`look_again`), and what is to be followed waits in its inbox.
     fn start_thread(&self, running: &mut Running, place: Place, inbox: &Arc<Inbox>) {
         let Some(fetchers) = self.this.upgrade() else {
             return;

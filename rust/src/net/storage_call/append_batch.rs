@@ -1,5 +1,5 @@
-//! Append batching: the records of a round's Produce requests on their way into the logs, one storage call for each
-//! log directory, one call of the log for each partition.
+//! Append batching: the records of a round's Produce requests on their way into the logs, one
+//! storage call for each log directory, one call of the log for each partition.
 //!
 //! Records stay in the buffer in which they were received, which goes with the call. A buffer with
 //! records for several directories goes to the first of them; for the others they are copied.
@@ -144,8 +144,8 @@ pub struct Piece {
     acks_all: bool,
 }
 
-/// Records to be appended to logs of one directory. Pieces stand in the order of their requests, which
-/// is also that of the buffers and of the bytes in each.
+/// Records to be appended to logs of one directory. Pieces stand in the order of their requests,
+/// which is also that of the buffers and of the bytes in each.
 #[derive(Default)]
 pub struct AppendBatch {
     pub directory: usize,
@@ -153,7 +153,8 @@ pub struct AppendBatch {
     pub buffers: Vec<Vec<u8>>,
     /// Bytes of the buffers.
     pub size_bytes: usize,
-    /// The appending thread also flushes, where a flush is due, instead of leaving it to the flusher.
+    /// The appending thread also flushes, where a flush is due, instead of
+    /// leaving it to the flusher.
     pub flushes: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Large requests (`LARGE_REQUEST_BYTES`), as they are read by a thread beside the network threads. It reads one at a
-//! time, and nobody waits for it whose own requests are small.
+//! Large requests (`LARGE_REQUEST_BYTES`), as they are read by a thread beside the network threads.
+//! It reads one at a time, and nobody waits for it whose own requests are small.
 
 use std::ops::Range;
 use std::sync::Arc;

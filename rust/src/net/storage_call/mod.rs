@@ -1,8 +1,8 @@
 //! Storage calls of a network thread: they carry all they need, so that any thread can make them
 //! (`storage_io/`), and what becomes of them goes back to the reactor.
 //!
-//! A call stays within the log directory whose queue it has passed. What concerns several is made by a
-//! call each (`CallResult::NextDirectory`).
+//! A call stays within the log directory whose queue it has passed. What concerns several is made
+//! by a call each (`CallResult::NextDirectory`).
 
 pub mod append_batch;
 pub mod large_request;
@@ -88,8 +88,8 @@ pub enum CallResult {
 }
 
 impl StorageCall {
-    /// The queue that it has to pass, if any of it lies in a log directory. `others_wait`: other connections
-    /// wait for the network thread.
+    /// The queue that it has to pass, if any of it lies in a log directory. `others_wait`: other
+    /// connections wait for the network thread.
     pub fn route(&self, storage: &StorageIo, others_wait: bool) -> Option<Route> {
         let queue = match self {
             StorageCall::Append(batch) => QueueId::Directory(QueueKind::Writes, batch.directory),
@@ -114,7 +114,8 @@ impl StorageCall {
         })
     }
 
-    /// It reads and perhaps inflates whole batches, or names by the million: never for a network thread.
+    /// It reads and perhaps inflates whole batches, or names by the million:
+    /// never for a network thread.
     fn is_long(&self) -> bool {
         match self {
             StorageCall::ListOffsets { .. } | StorageCall::LargeRequest(_) => true,
@@ -123,8 +124,8 @@ impl StorageCall {
         }
     }
 
-    /// The directory's queue for long answers, if this is one, which is a question of whether others
-    /// wait for the network thread, and if no other is being sent there.
+    /// The directory's queue for long answers, if this is one, which is a question of whether
+    /// others wait for the network thread, and if no other is being sent there.
     fn long_answer_queue(&self, storage: &StorageIo, others_wait: bool) -> Option<QueueId> {
         let long_bytes = if others_wait {
             LONG_ANSWER_BYTES_IF_OTHERS_WAIT
@@ -244,8 +245,8 @@ impl FetchCall {
         }
     }
 
-    /// Goes on where the logs are `is_here`. Gives what they hold if the answer is due; else the request
-    /// is registered at its partitions.
+    /// Goes on where the logs are `is_here`. Gives what they hold if the answer is due; else the
+    /// request is registered at its partitions.
     fn run(mut self, is_here: impl Fn(&Arc<LogDirectory>) -> bool) -> CallResult {
         if !self.fetch.read_logs(&mut self.fetch_read, &is_here) {
             return CallResult::NextDirectory(StorageCall::Fetch(self));

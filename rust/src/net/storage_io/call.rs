@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::log::directory::LogDirectory;
 
-/// The queues of one log directory: one for writing and one for reading, since a frozen file system still
-/// gives what is in the page cache, and further ones for calls that neither may wait for.
+/// The queues of one log directory: one for writing and one for reading, since a frozen file system
+/// still gives what is in the page cache, and further ones for calls that neither may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueKind {
     Writes,
@@ -16,8 +16,8 @@ pub enum QueueKind {
     LogCalls,
     /// Logs that are made and deleted: many take seconds, which the appends need not wait.
     LogChanges,
-    /// Long answers out of files, one at a time, always on the queue's thread: the network thread looks
-    /// after the others meanwhile.
+    /// Long answers out of files, one at a time, always on the queue's thread: the network thread
+    /// looks after the others meanwhile.
     LongAnswers,
 }
 
@@ -59,8 +59,9 @@ pub struct Route {
     pub by_thread_of: Option<QueueId>,
 }
 
-/// Where a call is made. It stays within the log directory whose queue it has passed; what concerns several
-/// is made by a call each, so that who does not return is known to be stuck in that directory.
+/// Where a call is made. It stays within the log directory whose queue it has passed; what
+/// concerns several is made by a call each, so that who does not return is known to be
+/// stuck in that directory.
 pub struct Here<'a> {
     directories: &'a [Arc<LogDirectory>],
     number: usize,

@@ -1,4 +1,5 @@
-//! Calls of one log directory that may not run on network threads, and the queue's own thread, which makes them.
+//! Calls of one log directory that may not run on network threads, and the queue's own
+//! thread, which makes them.
 //!
 //! ```text
 //! open     calls run where they come up: no thread is woken, no buffer changes hands
@@ -7,8 +8,8 @@
 //!          last one done in time, so that the next ones need not wait behind those still there
 //! ```
 //!
-//! Writes run in the order in which they came, the one that closed the queue first. Reads depend on no
-//! other: of a connection there is one at a time.
+//! Writes run in the order in which they came, the one that closed the queue first. Reads depend on
+//! no other: of a connection there is one at a time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -148,8 +149,8 @@ impl DirectoryQueue {
         }
     }
 
-    /// Has the queue's own thread make the call. Without a thread to be had, the call waits for one, or is
-    /// given back where it waits for no other call.
+    /// Has the queue's own thread make the call. Without a thread to be had, the call waits for
+    /// one, or is given back where it waits for no other call.
     pub fn put<C: BlockingCall>(self: &Arc<DirectoryQueue>, call: C) -> Option<C> {
         let mut state = self.state.lock();
         if !self.start_thread(&mut state) {

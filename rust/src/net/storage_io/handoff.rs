@@ -1,5 +1,5 @@
-//! How a thread goes on when one of its storage calls does not return: before the call it leaves what it works
-//! with in its handoff, and takes only what the call needs.
+//! How a thread goes on when one of its storage calls does not return: before the call it leaves
+//! what it works with in its handoff, and takes only what the call needs.
 //!
 //! ```text
 //! thread A   ── leave(reactor) ── pwrite … … … … … … … … … returns ── back(): gone ── delivers, becomes a spare
@@ -7,8 +7,8 @@
 //! thread B                                     └─ goes on with the reactor
 //! ```
 //!
-//! As Go's scheduler takes the processor from a thread that sits in a system call. When the call returns
-//! in time the price was two locks that nobody else wanted.
+//! As Go's scheduler takes the processor from a thread that sits in a system call. When the call
+//! returns in time the price was two locks that nobody else wanted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +45,8 @@ impl<T> Default for Deposit<T> {
 }
 
 impl<T> Deposit<T> {
-    /// Gives the number of the call. Only who has the thing can leave it, so calls begin one by one.
+    /// Gives the number of the call. Only who has the thing can leave it,
+    /// so calls begin one by one.
     fn leave(&self, thing: T) -> u64 {
         let call = self.calls.load(Ordering::Relaxed) + 1;
         *self.left.lock() = Some((call, thing));
@@ -67,7 +68,8 @@ impl<T> Deposit<T> {
 /// No thread is in a call.
 pub struct NobodyAway;
 
-/// Where a network thread leaves its reactor for the time of a call, and the control thread its turn.
+/// Where a network thread leaves its reactor for the time of a call, and the
+/// control thread its turn.
 pub struct Handoff<T> {
     deposit: Deposit<Away<T>>,
 }
@@ -106,8 +108,8 @@ impl<T> Handoff<T> {
         self.deposit.calls.load(Ordering::Relaxed)
     }
 
-    /// Takes what was left if `may_take`, which is told the thread in the call, agrees; the call's queue is
-    /// closed then.
+    /// Takes what was left if `may_take`, which is told the thread in the call, agrees; the
+    /// call's queue is closed then.
     pub fn take_if(&self, may_take: impl FnOnce(i32) -> bool) -> Result<Option<T>, NobodyAway> {
         let mut left = self.deposit.left.lock();
         let (_, away) = left.as_ref().ok_or(NobodyAway)?;
@@ -123,9 +125,9 @@ impl<T> Handoff<T> {
 mod tests {
     use super::*;
 
-    /// Thread A's append did not return, B went on with the reactor and left it for a read; then the
-    /// append returned, and A took the reactor that B had left. Nobody told the write queue that the
-    /// append was back: it stayed closed, and no Produce request was answered any more.
+    /// Thread A's append did not return, B went on with the reactor and left it for a read; then
+    /// the append returned, and A took the reactor that B had left. Nobody told the write queue
+    /// that the append was back: it stayed closed, and no Produce request was answered any more.
     #[test]
     fn a_call_that_returns_late_leaves_alone_what_a_later_call_has_left() {
         let deposit = Deposit::default();

@@ -1,10 +1,11 @@
-//! Storage I/O: calls that may block (append, look-up, `sendfile`), made without holding up the thread that
-//! needs them.
+//! Storage I/O: calls that may block (append, look-up, `sendfile`), made without holding up
+//! the thread that needs them.
 //!
-//! Most calls take microseconds, and a hop to another thread costs as much as they do; but any of them may
-//! meet a frozen or slow disk, or a lock whose holder met one. So a thread makes them itself, and gives
-//! up what it was working with if one does not return. Callers know `StorageIo::submit` and what it
-//! answers; a result that comes later comes to the mailbox that the call names.
+//! Most calls take microseconds, and a hop to another thread costs as much as they do; but
+//! any of them may meet a frozen or slow disk, or a lock whose holder met one. So a thread
+//! makes them itself, and gives up what it was working with if one does not return. Callers
+//! know `StorageIo::submit` and what it answers; a result that comes later comes to the
+//! mailbox that the call names.
 //!
 //! ```text
 //! submit(call) ─► queue open:    made here, between leave and back of a `Handoff`     ─► Made
@@ -12,9 +13,9 @@
 //!             └─► queue closed:  made by the queue's own thread                       ─► Queued
 //! ```
 //!
-//! `call`: a call as callers see it. `directory_queue`: the calls of a log directory that wait, and their
-//! thread. `handoff`: what a thread leaves during a call. `watchdog`, `watch`: who
-//! notices that one does not return, and how it is woken.
+//! `call`: a call as callers see it. `directory_queue`: the calls of a log directory that wait, and
+//! their thread. `handoff`: what a thread leaves during a call. `watchdog`, `watch`: who notices
+//! that one does not return, and how it is woken.
 
 mod call;
 mod directory_queue;
@@ -106,9 +107,9 @@ impl StorageIo {
         self.queues.iter().flatten().chain(others)
     }
 
-    /// Makes the call here, or has the thread of its queue make it where the route says so, or where the
-    /// queue is closed. `left` is what the calling thread works with; whoever watches `handoff` goes on
-    /// with it if the call does not return in time.
+    /// Makes the call here, or has the thread of its queue make it where the route says so, or
+    /// where the queue is closed. `left` is what the calling thread works with; whoever watches
+    /// `handoff` goes on with it if the call does not return in time.
     pub fn submit<T, C: BlockingCall>(
         &self,
         left: T,
@@ -175,8 +176,8 @@ impl StorageIo {
         })
     }
 
-    /// Logs are being made or deleted, or the metadata is being written, in a directory that does not
-    /// answer.
+    /// Logs are being made or deleted, or the metadata is being written, in a
+    /// directory that does not answer.
     pub fn are_changes_stuck(&self) -> bool {
         !self.metadata.is_open() || self.changes().any(|queue| !queue.is_open())
     }
@@ -187,9 +188,9 @@ impl StorageIo {
             .map(|all| &all[QueueKind::LogChanges as usize])
     }
 
-    /// Cancels calls that wait for a connection that is gone: else a client that comes back again and again
-    /// would fill the memory while a log directory does not answer. Appends stay: they were accepted, and
-    /// are bounded by the memory for requests.
+    /// Cancels calls that wait for a connection that is gone: else a client that comes back again
+    /// and again would fill the memory while a log directory does not answer. Appends stay: they
+    /// were accepted, and are bounded by the memory for requests.
     pub fn cancel(&self, thread: usize, connection: u64) {
         for queue in self.all_queues() {
             queue.cancel(thread, connection);
@@ -201,8 +202,8 @@ impl StorageIo {
         self.watch.hand_overs.load(Ordering::Relaxed)
     }
 
-    /// Returns once all logs are made and deleted that were to be, and the metadata is written, or at the
-    /// deadline.
+    /// Returns once all logs are made and deleted that were to be, and the metadata is
+    /// written, or at the deadline.
     pub fn wait_for_changes(&self, deadline: Instant) {
         self.metadata.wait_until_open(deadline);
         for queue in self.changes() {

@@ -40,7 +40,8 @@ impl Watch {
         self.wake.notify_one();
     }
 
-    /// Waits for the next tick, or until it is woken if `may_sleep` agrees. False: the watchdog has to end.
+    /// Waits for the next tick, or until it is woken if `may_sleep` agrees. False:
+    /// the watchdog has to end.
     pub fn wait(&self, tick: Duration, may_sleep: Option<impl FnOnce() -> bool>) -> bool {
         let mut state = self.state.lock();
         if state.is_stopping {

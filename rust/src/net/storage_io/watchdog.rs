@@ -1,5 +1,5 @@
-//! The watchdog: a thread that notices storage calls which do not return, and has another thread go on with
-//! what was left for the time of the call. It sleeps while nobody is in a call.
+//! The watchdog: a thread that notices storage calls which do not return, and has another thread go
+//! on with what was left for the time of the call. It sleeps while nobody is in a call.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,8 +37,8 @@ struct Watched<S> {
 /// A handoff, whatever is left there.
 trait Look: Send {
     fn is_empty(&self) -> bool;
-    /// Takes what was left if the call does not return and there is a thread to go on with it. True: calls
-    /// have been made since the last tick, or one is under way.
+    /// Takes what was left if the call does not return and there is a thread to go on with it.
+    /// True: calls have been made since the last tick, or one is under way.
     fn look(&mut self, watch: &Watch) -> bool;
 }
 
@@ -57,7 +57,8 @@ impl<S: Successor> Look for Watched<S> {
         }
         let taken = handoff.take_if(|thread_id| {
             seen.ticks += 1;
-            // One that computes (a large batch to be inflated) or waits for a processor gets more time.
+            // One that computes (a large batch to be inflated) or waits for a
+            // processor gets more time.
             let is_stuck = seen.ticks >= STORAGE_BUSY_TICKS || poller::is_blocked(thread_id);
             is_stuck && successor.has_thread()
         });
@@ -90,8 +91,8 @@ impl Watchdog {
         self.watched.push(Box::new(Watched { successor, seen }));
     }
 
-    /// Starts the thread. `retry` starts threads that could not be started a moment ago; false: still not
-    /// all.
+    /// Starts the thread. `retry` starts threads that could not be started a moment
+    /// ago; false: still not all.
     pub fn start(
         mut self,
         retry: impl FnMut() -> bool + Send + 'static,

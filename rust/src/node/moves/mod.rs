@@ -1,4 +1,5 @@
-//! Moves of this node's replicas between its log directories (AlterReplicaLogDirs, KIP-113, KIP-858).
+//! Moves of this node's replicas between its log directories
+//! (AlterReplicaLogDirs, KIP-113, KIP-858).
 //!
 //! ```text
 //! alter_log_dir ─► future replica made ─► copied, step by step ─► all is there but a little
@@ -6,16 +7,19 @@
 //!     ─► the last records, while appends wait; the future replica is the log (`Log::replace_by`)
 //! ```
 //!
-//! Metadata that takes a replica away and gives it back in one step may name any directory: the log stays where it lies, and the
-//! controller is told so, or the move's directory again (`ReplicaManager.maybeUpdateTopicAssignment`).
+//! Metadata that takes a replica away and gives it back in one step may name any directory: the log
+//! stays where it lies, and the controller is told so, or the move's directory again
+//! (`ReplicaManager.maybeUpdateTopicAssignment`).
 //!
-//! A move that is given up after the controller was told has it told the old directory again. One that a stop or a crash cuts off goes on
-//! at the next start, here as with Kafka: its future replica is found.
+//! A move that is given up after the controller was told has it told the old directory again.
+//! One that a stop or a crash cuts off goes on at the next start, here as with Kafka: its
+//! future replica is found.
 //!
-//! Threads begin with a move and end when there is none (`num.replica.alter.log.dirs.threads`). A step copies a
-//! bounded piece, so that one move does not wait for another's end.
+//! Threads begin with a move and end when there is none (`num.replica.alter.log.dirs.threads`). A
+//! step copies a bounded piece, so that one move does not wait for another's end.
 //!
-//! Kafka: `ReplicaManager.alterReplicaLogDirs`, `ReplicaAlterLogDirsManager`, `ReplicaAlterLogDirsThread`.
+//! Kafka: `ReplicaManager.alterReplicaLogDirs`, `ReplicaAlterLogDirsManager`,
+//! `ReplicaAlterLogDirsThread`.
 
 mod under_way;
 
@@ -62,8 +66,8 @@ pub enum MoveRefusal {
     NoReplica,
 }
 
-/// A future replica: partition, path of its log directory, size, and how many offsets it lacks; -1 where the log that it is
-/// copied from is offline.
+/// A future replica: partition, path of its log directory, size, and how many offsets it lacks; -1
+/// where the log that it is copied from is offline.
 pub struct FutureFacts {
     pub topic: Arc<str>,
     pub partition: i32,
@@ -78,8 +82,9 @@ enum Step {
     Over,
 }
 
-/// The error is one of the directory's, and would come again: nothing else may write there and find that out, and the move
-/// would never end. Kafka takes a directory out of use at any error of a file.
+/// The error is one of the directory's, and would come again: nothing else may write
+/// there and find that out, and the move would never end. Kafka takes a directory out of
+/// use at any error of a file.
 fn is_broken(directory: &LogDirectory, error: &Error) -> bool {
     let is_its = matches!(error, Error::Io { path, .. } if path.starts_with(directory.path()));
     is_its && !error.lacks_space() && !error.lacks_descriptors()
@@ -91,8 +96,9 @@ impl Node {
         &self.moves
     }
 
-    /// Begins to move a replica into the log directory at `path`. Where it lies there already, or is on its way there, nothing
-    /// happens but that another move of it ends. Not for a thread that answers clients: waits for the disk.
+    /// Begins to move a replica into the log directory at `path`. Where it lies there already, or
+    /// is on its way there, nothing happens but that another move of it ends. Not for a thread that
+    /// answers clients: waits for the disk.
     pub fn alter_log_dir(
         self: &Arc<Self>,
         topic: &str,
@@ -161,8 +167,8 @@ impl Node {
         }
     }
 
-    /// Says whether a log is on its way to this directory. A move to another one is given up; errors: it is in a call that does
-    /// not come back, and ends after that.
+    /// Says whether a log is on its way to this directory. A move to another one is given up;
+    /// errors: it is in a call that does not come back, and ends after that.
     fn is_moving_to(
         &self,
         log: &Arc<Log>,
@@ -233,8 +239,8 @@ impl Node {
         self.moves.wake.notify_one();
     }
 
-    /// Goes on with the moves that the last process has left, and tells `tell` what goes wrong from now on. Once. Without
-    /// threads they stand still until `step_moves`.
+    /// Goes on with the moves that the last process has left, and tells `tell` what goes wrong from
+    /// now on. Once. Without threads they stand still until `step_moves`.
     pub fn resume_moves(
         self: &Arc<Self>,
         threads_max: usize,
@@ -271,8 +277,8 @@ impl Node {
         }
     }
 
-    /// Ends the threads; what they were at goes on at the next start. Does not wait longer than that for one whose
-    /// disk does not answer.
+    /// Ends the threads; what they were at goes on at the next start. Does not wait longer than
+    /// that for one whose disk does not answer.
     pub fn stop_moves(&self, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         let mut due = self.moves.due.lock();
@@ -329,7 +335,8 @@ impl Node {
         }
     }
 
-    /// Takes a step with each move, of about so many bytes: what threads do otherwise, for who has set none to it.
+    /// Takes a step with each move, of about so many bytes: what threads do otherwise,
+    /// for who has set none to it.
     pub fn step_moves(self: &Arc<Self>, bytes_max: u64, now_ms: i64) {
         self.moves.due.lock().moves.clear();
         let all = self.moves.all.lock().clone();
@@ -369,8 +376,8 @@ impl Node {
             return Step::Over;
         }
         if moving.from.health().is_offline() {
-            // The future replica stays: it goes on once the directory is back. Till then the replica is offline,
-            // which the controller sees by its directory.
+            // The future replica stays: it goes on once the directory is back. Till then the
+            // replica is offline, which the controller sees by its directory.
             work.is_over = true;
             moving.stay(&self.moves);
             return Step::Over;
@@ -438,7 +445,8 @@ impl Node {
         Ok(Step::Over)
     }
 
-    /// Has the controller told anew where replicas lie for which the metadata names another directory than before.
+    /// Has the controller told anew where replicas lie for which the metadata names
+    /// another directory than before.
     pub(super) fn tell_misplaced(&self, topic: &Topic, older: &Topic) {
         let told_by = |topic: &Topic, index| topic.partition(index)?.directory_of(self.node_id);
         for replica in topic.replicas() {
@@ -459,8 +467,9 @@ impl Node {
         }
     }
 
-    /// Has those future replicas go whose partitions this node has no more, also where their moves are over, or have not begun
-    /// since the log is offline (`LogManager.asyncDelete`). Waits for nobody.
+    /// Has those future replicas go whose partitions this node has no more, also where their
+    /// moves are over, or have not begun since the log is offline
+    /// (`LogManager.asyncDelete`). Waits for nobody.
     pub(super) fn give_up_futures(&self) {
         let image = self.image();
         for directory in self.directories() {
@@ -485,7 +494,8 @@ impl Node {
         told == Some(assignment.directory_id)
     }
 
-    /// The log lies in the other directory by now. `as_clean`: as it is to be handed over, of before.
+    /// The log lies in the other directory by now. `as_clean`: as it is to
+    /// be handed over, of before.
     fn end_move(
         &self,
         moving: &Arc<Move>,

@@ -1,4 +1,5 @@
-//! The moves that are under way on a node: which there are, when each is due, and how fast they may copy.
+//! The moves that are under way on a node: which there are, when each is due,
+//! and how fast they may copy.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,8 @@ pub(super) struct Move {
     pub(super) log: Arc<Log>,
     /// Set without waiting for a step: it is to end, and the future replica to go.
     pub(super) is_cancelled: AtomicBool,
-    /// The controller was told the new directory. Held while it is told something: what it is told last counts.
+    /// The controller was told the new directory. Held while it is told something:
+    /// what it is told last counts.
     pub(super) is_assigned: Mutex<bool>,
     pub(super) work: Mutex<Work>,
 }
@@ -50,8 +52,9 @@ pub struct Moves {
     pub(super) beginnings: Beginnings,
 }
 
-/// Moves that are beginning, each with its partition and the path of the directory that it goes to: one at a time of either, so
-/// that a partition has one future replica, and a disk that does not answer hinders nobody who does not need it.
+/// Moves that are beginning, each with its partition and the path of the directory that it goes to:
+/// one at a time of either, so that a partition has one future replica, and a disk that does not
+/// answer hinders nobody who does not need it.
 #[derive(Default)]
 pub(super) struct Beginnings {
     all: Mutex<Vec<Beginning>>,
@@ -135,8 +138,8 @@ impl Moves {
         self.look_again();
     }
 
-    /// `alter.log.dirs.replication.quota.window.num`, and `alter.log.dirs.replication.quota.window.size.seconds` in
-    /// milliseconds.
+    /// `alter.log.dirs.replication.quota.window.num`, and
+    /// `alter.log.dirs.replication.quota.window.size.seconds` in milliseconds.
     pub fn set_samples(&self, (samples_max, sample_ms): (usize, i64)) {
         self.throttle.set_samples(samples_max, sample_ms);
     }
@@ -172,7 +175,8 @@ impl Moves {
         }
     }
 
-    /// Nobody needs this future replica in `to` any more: it goes, with its move if it has one. Waits for nobody.
+    /// Nobody needs this future replica in `to` any more: it goes, with its move if it
+    /// has one. Waits for nobody.
     pub(in crate::node) fn give_up_soon(&self, to: &Arc<LogDirectory>, future: &Arc<Log>) {
         // Held: a move that is over by now takes it along, or has left it.
         let all = self.all.lock();
@@ -186,7 +190,8 @@ impl Moves {
         }
     }
 
-    /// A move is over. One that has left its future replica takes it along, if it was cancelled since.
+    /// A move is over. One that has left its future replica takes it along,
+    /// if it was cancelled since.
     pub(super) fn remove(&self, over: &Arc<Move>) {
         self.all.lock().retain(|each| !Arc::ptr_eq(each, over));
         if over.is_cancelled.load(Ordering::Acquire) {
@@ -194,7 +199,8 @@ impl Moves {
         }
     }
 
-    /// The metadata has a replica in the directory `told` from now on, whose log lies in `lies`. Waits for nobody.
+    /// The metadata has a replica in the directory `told` from now on, whose log lies in
+    /// `lies`. Waits for nobody.
     pub(in crate::node) fn on_told(&self, log: &Arc<Log>, told: Uuid, lies: DirectoryAssignment) {
         // Held: a move that begins now tells its directory behind this.
         let all = self.all.lock();
@@ -291,7 +297,8 @@ impl Move {
         format!("{}-{}", self.log.topic(), self.log.partition())
     }
 
-    /// The future replica goes; the controller is told where the log lies, if it was told otherwise.
+    /// The future replica goes; the controller is told where the log lies,
+    /// if it was told otherwise.
     pub(super) fn give_up(&self, work: &mut Work, moves: &Moves, now_ms: i64) {
         if std::mem::replace(&mut work.is_over, true) {
             return;

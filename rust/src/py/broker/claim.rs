@@ -1,5 +1,5 @@
-//! A node's log directories before their logs are loaded: Python reads the metadata in them first, so
-//! as to know which logs there are.
+//! A node's log directories before their logs are loaded: Python reads the metadata in them first,
+//! so as to know which logs there are.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -93,13 +93,14 @@ impl ClaimedDirectories {
         )
     }
 
-    /// Has `BrokerCore` give up loading the logs: it raises LoadStoppedError then, unless they are loaded.
+    /// Has `BrokerCore` give up loading the logs: it raises LoadStoppedError
+    /// then, unless they are loaded.
     fn stop_loading(&self) {
         self.progress.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Opens `__cluster_metadata-0`, and makes it if it is not there: what a kill has left at its end
-    /// is cut off. Returns the log and what was repaired, a sentence each.
+    /// Opens `__cluster_metadata-0`, and makes it if it is not there: what a kill has left at its
+    /// end is cut off. Returns the log and what was repaired, a sentence each.
     fn open_metadata_log(&self, py: Python<'_>, configs: Configs) -> PyResult<(Log, Vec<String>)> {
         let (log, report) = enter(py, || {
             let config = log_config(&LogConfig::default(), &configs)?;

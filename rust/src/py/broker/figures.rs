@@ -1,5 +1,6 @@
-//! The counts of a broker at this moment, for `kafkalite.service.metrics`: read out of memory, without
-//! a lock that anybody holds across a file operation, so that it may be asked at any time by any thread.
+//! The counts of a broker at this moment, for `kafkalite.service.metrics`: read out of
+//! memory, without a lock that anybody holds across a file operation, so that it may be asked
+//! at any time by any thread.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -24,8 +25,8 @@ pub struct Figures {
     core: Arc<BrokerCore>,
 }
 
-/// A partition's log: where it begins and ends, what it takes on disk, and what has gone in and out since
-/// it was opened.
+/// A partition's log: where it begins and ends, what it takes on disk, and what has gone in and
+/// out since it was opened.
 #[pyclass(frozen, get_all, module = "kafkalite._native")]
 pub struct PartitionFigures {
     topic: String,
@@ -93,8 +94,8 @@ impl Figures {
         })
     }
 
-    /// Requests that wait: for records to be committed (Produce, and what coordinators write), and for
-    /// records to come (Fetch).
+    /// Requests that wait: for records to be committed (Produce, and what coordinators write), and
+    /// for records to come (Fetch).
     fn waiting(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         enter(py, || {
             let (mut writers, mut readers) = (HashSet::new(), HashSet::new());
@@ -113,8 +114,8 @@ impl Figures {
         })
     }
 
-    /// Path of each log directory in use, how many flushes have ended there, and what they have taken
-    /// together, seconds.
+    /// Path of each log directory in use, how many flushes have ended there, and what they have
+    /// taken together, seconds.
     fn flushes(&self, py: Python<'_>) -> PyResult<Vec<(PathBuf, u64, f64)>> {
         enter(py, || {
             let directories = self.node.directories().iter();

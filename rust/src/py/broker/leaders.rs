@@ -1,5 +1,6 @@
-//! In-sync replicas of the partitions that this node leads, between its leaders and the control thread. That asks the
-//! controller for changes of them (`python/kafkalite/replication/proposals/isr.py`).
+//! In-sync replicas of the partitions that this node leads, between its leaders and the control
+//! thread. That asks the controller for changes of them
+//! (`python/kafkalite/replication/proposals/isr.py`).
 
 use std::sync::Arc;
 
@@ -12,8 +13,8 @@ use crate::replica::isr_changes::IsrChange;
 use crate::replica::leader::IsrAnswer;
 use crate::uuid::Uuid;
 
-/// `kafkalite.replication.proposals.isr.IsrChange`, as a tuple: topic id, partition, number, leader epoch, partition epoch, and
-/// the brokers with their epochs.
+/// `kafkalite.replication.proposals.isr.IsrChange`, as a tuple: topic id, partition, number, leader
+/// epoch, partition epoch, and the brokers with their epochs.
 type GivenChange<'py> = (Bound<'py, PyBytes>, i32, u64, i32, i32, Vec<(i32, i64)>);
 
 #[pyclass(frozen, module = "kafkalite._native")]

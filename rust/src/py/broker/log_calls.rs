@@ -1,5 +1,5 @@
-//! Calls of logs: what Python asks of a log by name, and logs that it has made, deleted and appended
-//! to. Each call has a number; `Requests.wait` gives it once the answer is there.
+//! Calls of logs: what Python asks of a log by name, and logs that it has made, deleted and
+//! appended to. Each call has a number; `Requests.wait` gives it once the answer is there.
 //!
 //! A call is a line of `call_named`, and an `await` in the handler that needs it.
 
@@ -70,8 +70,8 @@ impl Logs {
         }
     }
 
-    /// Has the logs made that topics lack, by the next `wait`: one gives `number` then, and `answer`
-    /// whether they are there.
+    /// Has the logs made that topics lack, by the next `wait`: one gives `number` then, and
+    /// `answer` whether they are there.
     fn make(
         &self,
         py: Python<'_>,
@@ -85,8 +85,8 @@ impl Logs {
         })
     }
 
-    /// As `make`, but as many as can be made: `answer` gives the first failure. Those of a log directory that has failed
-    /// are not asked for.
+    /// As `make`, but as many as can be made: `answer` gives the first failure. Those of a log
+    /// directory that has failed are not asked for.
     fn make_each(
         &self,
         py: Python<'_>,
@@ -101,8 +101,8 @@ impl Logs {
         })
     }
 
-    /// Has batches appended to the metadata and made durable, by the next `wait`: one gives `number` then,
-    /// and `answer` whether they are.
+    /// Has batches appended to the metadata and made durable, by the next `wait`: one gives
+    /// `number` then, and `answer` whether they are.
     fn append_metadata(&self, log: &Log, batches: Vec<Vec<u8>>, leader_epoch: i32, number: u64) {
         let log = log.inner().clone();
         metadata_append::append(
@@ -114,8 +114,8 @@ impl Logs {
         );
     }
 
-    /// Returns once what `append_metadata` was given is on disk, or is known not to be. After `stop`, and
-    /// the end of who called `wait`.
+    /// Returns once what `append_metadata` was given is on disk, or is known not to be. After
+    /// `stop`, and the end of who called `wait`.
     fn finish_metadata(&self, py: Python<'_>) -> PyResult<()> {
         let core = self.broker.started(py)?;
         enter(py, || {
@@ -156,8 +156,9 @@ impl Logs {
         }))
     }
 
-    /// Logs are being made or deleted, or the metadata is being written, in a directory that does
-    /// not answer, and requests that wait take so much of their memory that no more may wait for it.
+    /// Logs are being made or deleted, or the metadata is being written, in a directory
+    /// that does not answer, and requests that wait take so much of their memory that
+    /// no more may wait for it.
     fn is_change_held_up(&self, py: Python<'_>) -> PyResult<bool> {
         let shared = &self.broker.started(py)?.shared;
         Ok(shared.memory.is_half_used() && shared.storage.are_changes_stuck())

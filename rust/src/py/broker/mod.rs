@@ -60,7 +60,8 @@ pub struct PyBrokerCore {
     /// Repairs at the start, a sentence each.
     #[pyo3(get)]
     repairs: Vec<String>,
-    /// Topic and index of each partition that lacks records which were on disk, or had no log at all.
+    /// Topic and index of each partition that lacks records which were on
+    /// disk, or had no log at all.
     #[pyo3(get)]
     lost: Vec<LostRecords>,
     /// Topic and index of each partition whose log could not be made at the start.
@@ -150,9 +151,10 @@ impl PyBrokerCore {
     ///
     /// `listeners` are descriptors of listening sockets, which this takes over; `endpoints` what
     /// clients of each are told; `control_keys` (key, advertised lowest, lowest, highest, first
-    /// flexible version) of the keys that Python answers; `names` those of the listeners, and `limits`
-    /// those of their connections. A broker among others gives its `registration`, which is its broker epoch and
-    /// the place of its inter-broker listener: from now on its replicas follow their leaders.
+    /// flexible version) of the keys that Python answers; `names` those of the listeners, and
+    /// `limits` those of their connections. A broker among others gives its `registration`,
+    /// which is its broker epoch and the place of its inter-broker listener: from now on its
+    /// replicas follow their leaders.
     #[pyo3(signature = (listeners, control_keys, *, names, limits, registration=None))]
     fn start(
         &self,
@@ -267,8 +269,9 @@ impl PyBrokerCore {
         })
     }
 
-    /// The clean stop of the log directories, after `stop`: everything on disk, checkpoints, and last
-    /// the marker of a clean shutdown. Returns those that could not be stopped so, with the reason.
+    /// The clean stop of the log directories, after `stop`: everything on disk,
+    /// checkpoints, and last the marker of a clean shutdown. Returns those that could not
+    /// be stopped so, with the reason.
     fn close(&self, py: Python<'_>, broker_epoch: i64) -> PyResult<Vec<(String, String)>> {
         let core = self.broker.core.lock().clone();
         enter(py, || {

@@ -1,5 +1,5 @@
-//! Moves of replicas between log directories, between the engine and the control thread. That has the controller
-//! told where replicas lie.
+//! Moves of replicas between log directories, between the engine and the control thread. That has
+//! the controller told where replicas lie.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ pub struct Moves {
 
 #[pymethods]
 impl Moves {
-    /// Begins to move a replica into a log directory. Returns Kafka's code where that cannot be, with a sentence.
+    /// Begins to move a replica into a log directory. Returns Kafka's code where that
+    /// cannot be, with a sentence.
     fn begin(
         &self,
         py: Python<'_>,
@@ -73,8 +74,8 @@ impl Moves {
             .collect()
     }
 
-    /// Topic and index of each future replica, the path of its log directory, its bytes, and how many offsets it
-    /// lacks.
+    /// Topic and index of each future replica, the path of its log directory, its bytes, and
+    /// how many offsets it lacks.
     fn futures(&self, py: Python<'_>) -> PyResult<Vec<FutureReplica>> {
         enter(py, || {
             let futures = self.broker.node.futures().into_iter();

@@ -130,8 +130,8 @@ impl Request {
         }
     }
 
-    /// As `decode`, of a large one, once, by a thread that lets others have the GIL meanwhile. Elements
-    /// count as memory of requests before they are made, until the request is gone.
+    /// As `decode`, of a large one, once, by a thread that lets others have the GIL meanwhile.
+    /// Elements count as memory of requests before they are made, until the request is gone.
     fn decode_large<'py>(&self, kind: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let body = std::mem::take(&mut *self.body.lock());
         let budget = ElementBudget::in_steps(REQUEST_ELEMENTS_MAX, self.frame.memory.beside());
@@ -163,9 +163,10 @@ pub struct Requests {
 
 #[pymethods]
 impl Requests {
-    /// Requests for Python, the numbers given to calls of logs and to `wake` that may go on, and sentences for
-    /// the log if there are any; blocks until there is something, at most `timeout_ms`. None after
-    /// `stop`. Of two threads that call it one waits until the other is stuck.
+    /// Requests for Python, the numbers given to calls of logs and to `wake` that may go
+    /// on, and sentences for the log if there are any; blocks until there is something,
+    /// at most `timeout_ms`. None after `stop`. Of two threads that call it one waits
+    /// until the other is stuck.
     #[pyo3(signature = (timeout_ms=None))]
     fn wait(&self, py: Python<'_>, timeout_ms: Option<u64>) -> PyResult<Option<Work>> {
         let timeout = timeout_ms.map(Duration::from_millis);
@@ -189,7 +190,8 @@ impl Requests {
         self.broker.mailboxes.control.wake(number);
     }
 
-    /// Counts bytes as memory that requests take, until they are given back by so many less than none.
+    /// Counts bytes as memory that requests take, until they are given back
+    /// by so many less than none.
     fn hold(&self, py: Python<'_>, bytes: i64) -> PyResult<()> {
         let shared = &self.broker.started(py)?.shared;
         let count = usize::try_from(bytes.unsigned_abs()).unwrap_or(usize::MAX);
@@ -201,7 +203,8 @@ impl Requests {
         Ok(())
     }
 
-    /// Says whether the client of a request may do an operation to a resource, by their codes in ACLs.
+    /// Says whether the client of a request may do an operation to a
+    /// resource, by their codes in ACLs.
     #[pyo3(signature = (request, operation, kind, name=None))]
     fn may(
         &self,
@@ -234,8 +237,8 @@ impl Requests {
         Ok(authorizer.authorized_operations(&request.caller(), resource))
     }
 
-    /// Answers a request with a message, in the request's version. True: it is not answered, for the
-    /// answer is large: `respond_large` is for it.
+    /// Answers a request with a message, in the request's version. True: it is not answered, for
+    /// the answer is large: `respond_large` is for it.
     fn respond(
         &self,
         py: Python<'_>,
@@ -246,8 +249,8 @@ impl Requests {
         self.respond_within(py, request, response.clone(), &budget)
     }
 
-    /// As `respond`, of a large answer, which is taken out of its list, by a thread that lets others have the
-    /// GIL meanwhile. What nobody else has of it is gone as soon as it is written.
+    /// As `respond`, of a large answer, which is taken out of its list, by a thread that lets
+    /// others have the GIL meanwhile. What nobody else has of it is gone as soon as it is written.
     fn respond_large(
         &self,
         py: Python<'_>,
@@ -261,8 +264,8 @@ impl Requests {
         Ok(())
     }
 
-    /// Holds answers back, so that they leave together, until `send_answers`: nothing that takes long is
-    /// to come before that.
+    /// Holds answers back, so that they leave together, until `send_answers`: nothing that takes
+    /// long is to come before that.
     fn gather_answers(&self) {
         self.answers.lock().gather();
     }
@@ -274,8 +277,8 @@ impl Requests {
         Ok(())
     }
 
-    /// The request as the client has sent it, header and body, for whoever answers in this broker's place; or with
-    /// another body, of the same version.
+    /// The request as the client has sent it, header and body, for whoever answers in this broker's
+    /// place; or with another body, of the same version.
     #[pyo3(signature = (request, body=None))]
     fn forwarded<'py>(
         &self,

@@ -15,8 +15,8 @@ use crate::net::replication::ReplicationSettings;
 use crate::net::settings::Settings;
 use crate::replica::follower::FollowerSettings;
 
-/// The integers and flags of the configuration by their keys, all of them (`Config.settings`): their defaults are in
-/// `python/kafkalite/config/`.
+/// The integers and flags of the configuration by their keys, all of them (`Config.settings`):
+/// their defaults are in `python/kafkalite/config/`.
 pub struct GivenSettings(HashMap<String, i64>);
 
 impl GivenSettings {
@@ -85,8 +85,8 @@ impl GivenSettings {
         })
     }
 
-    /// How the partitions of a node that is a broker among others are replicated, by the epoch of its registration and
-    /// the index of its inter-broker listener.
+    /// How the partitions of a node that is a broker among others are replicated, by the epoch of
+    /// its registration and the index of its inter-broker listener.
     pub fn replication(
         &self,
         node_id: i32,

@@ -1,4 +1,5 @@
-//! Topics and brokers as Python gives them: where their partitions go, and what clients see of them.
+//! Topics and brokers as Python gives them: where their partitions go, and
+//! what clients see of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -84,9 +85,9 @@ impl Topics {
         Ok(ids.iter().map(|id| PyBytes::new(py, &id.0)).collect())
     }
 
-    /// Has clients see topics as they are now, with those partitions whose logs have been made. Logs of
-    /// partitions that name other nodes only by now are deleted by the next `wait`, as Kafka does
-    /// (`ReplicaManager.stopPartitions`); a directory where that fails is offline.
+    /// Has clients see topics as they are now, with those partitions whose logs have been made.
+    /// Logs of partitions that name other nodes only by now are deleted by the next `wait`, as
+    /// Kafka does (`ReplicaManager.stopPartitions`); a directory where that fails is offline.
     fn publish(&self, py: Python<'_>, topics: HashMap<String, GivenTopic>) -> PyResult<()> {
         enter(py, || {
             let (deleted, changed) = (&[][..], &*topic_plans(topics)?);
@@ -101,8 +102,8 @@ impl Topics {
         })
     }
 
-    /// Has clients told of these brokers, all that are alive; and leaders judge their followers by what is `registered`,
-    /// alive or not.
+    /// Has clients told of these brokers, all that are alive; and leaders judge their followers by
+    /// what is `registered`, alive or not.
     fn set_brokers(&self, brokers: Vec<GivenBroker>, registered: Vec<GivenRegistration>) {
         let registered = registered.into_iter().map(|each| RegisteredBroker {
             node_id: each.id,
@@ -136,8 +137,8 @@ impl Topics {
     }
 
     /// Sets what ApiVersions tells: (name, lowest, highest level) of the supported features, (name,
-    /// level) of the finalised, up to which offset of the metadata that is so, and the versions of keys that
-    /// the active controller answers, as (key, lowest, highest).
+    /// level) of the finalised, up to which offset of the metadata that is so, and the versions of
+    /// keys that the active controller answers, as (key, lowest, highest).
     fn set_features(
         &self,
         supported: Vec<(String, i16, i16)>,

@@ -1,10 +1,11 @@
 //! `_native.RecordAccumulator`: a record of Python's into an open batch, in one call.
 //!
-//! The GIL is held all the time and no code of Python's runs while `inner` is locked, so that a call
-//! is whole for other threads, for handlers of signals and for `fork`: a producer needs no lock around
-//! it, and nobody ever waits for this one. What would run such code (making an error or an answer,
-//! which may have the collector run finalizers, and dropping an object) is done before or after. The
-//! class is frozen: PyO3 would hold its borrow while it makes an answer, and panic in another thread.
+//! The GIL is held all the time and no code of Python's runs while `inner` is locked, so that a
+//! call is whole for other threads, for handlers of signals and for `fork`: a producer needs no
+//! lock around it, and nobody ever waits for this one. What would run such code (making an error
+//! or an answer, which may have the collector run finalizers, and dropping an object) is done
+//! before or after. The class is frozen: PyO3 would hold its borrow while it makes an answer, and
+//! panic in another thread.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The parts of the client in Python (`kafkalite.client`) that are Rust: records out of fetched bytes,
-//! batches for a load, the partition of a key.
+//! The parts of the client in Python (`kafkalite.client`) that are Rust: records out of fetched
+//! bytes, batches for a load, the partition of a key.
 
 pub mod accumulator;
 pub mod arrow_encoder;

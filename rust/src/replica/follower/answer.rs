@@ -1,5 +1,5 @@
-//! Answers of a leader, taken apart: of Fetch v17 and v18, and of ListOffsets v7. Whatever bytes come, they are
-//! read within bounds or refused.
+//! Answers of a leader, taken apart: of Fetch v17 and v18, and of ListOffsets v7. Whatever bytes
+//! come, they are read within bounds or refused.
 
 use std::ops::Range;
 
@@ -7,7 +7,8 @@ use crate::error::{Error, Result};
 use crate::uuid::Uuid;
 use crate::wire::cursor::Reader;
 
-/// The answer to a Fetch, apart from its partitions' records, which stay in the bytes that it was read from.
+/// The answer to a Fetch, apart from its partitions' records, which stay in the
+/// bytes that it was read from.
 #[derive(Debug, Default)]
 pub struct FetchAnswer {
     pub error_code: i16,
@@ -23,8 +24,8 @@ pub struct FetchedPartition {
     pub error_code: i16,
     pub high_watermark: i64,
     pub log_start_offset: i64,
-    /// Where the logs part: the largest epoch of the leader not above the one that was asked for, and its end
-    /// offset.
+    /// Where the logs part: the largest epoch of the leader not above the one that was asked
+    /// for, and its end offset.
     pub diverging: Option<(i32, i64)>,
     /// Where in the answer its records lie.
     pub records: Range<usize>,

@@ -1,6 +1,6 @@
-//! The changes that a follower makes to its log: it takes a leader's batches, or cuts its own. Each of these looks, under
-//! the append lock, whether the replica still follows in the leader epoch in which it was told to: what a
-//! former leader has sent must not reach a log that is led by now.
+//! The changes that a follower makes to its log: it takes a leader's batches, or cuts its own. Each
+//! of these looks, under the append lock, whether the replica still follows in the leader epoch in
+//! which it was told to: what a former leader has sent must not reach a log that is led by now.
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,8 @@ use crate::log::append::AppendRequest;
 use crate::log::compact::cleaner_checkpoint;
 use crate::replica::Partition;
 
-/// What a follower's Fetch was about: the leader epoch and the log start offset of the leader, and the offset from which
-/// it was asked.
+/// What a follower's Fetch was about: the leader epoch and the log start offset of the leader, and
+/// the offset from which it was asked.
 #[derive(Clone, Copy)]
 pub struct FetchedFrom {
     pub leader_epoch: i32,
@@ -21,14 +21,14 @@ pub struct FetchedFrom {
 }
 
 impl Partition {
-    /// Appends batches that the leader has sent for a Fetch. Returns the log end offset. Batches of a later epoch, and all
-    /// behind them, are dropped: the log at the leader has changed since (KAFKA-18723). So is a last batch that is not
-    /// whole. What a leader has taken fits here, whatever the size (KAFKA-9617), except that a batch does not exceed a
-    /// segment.
+    /// Appends batches that the leader has sent for a Fetch. Returns the log end offset. Batches of
+    /// a later epoch, and all behind them, are dropped: the log at the leader has changed since
+    /// (KAFKA-18723). So is a last batch that is not whole. What a leader has taken fits here,
+    /// whatever the size (KAFKA-9617), except that a batch does not exceed a segment.
     ///
-    /// Errors: `NotLeader` if the replica plays another role by now, `UnexpectedAppendOffset` if the log
-    /// does not end at `fetch_offset` any more or the batches go back; those of `Log::append`. Batches
-    /// before the one at fault may have been appended.
+    /// Errors: `NotLeader` if the replica plays another role by now, `UnexpectedAppendOffset` if
+    /// the log does not end at `fetch_offset` any more or the batches go back; those of
+    /// `Log::append`. Batches before the one at fault may have been appended.
     pub fn append_as_follower(
         &self,
         records: &mut [u8],
@@ -46,13 +46,15 @@ impl Partition {
         if self.ends_within_a_batch(records, fetch_offset, is_empty) {
             let first_offset = base_offset(records);
             if is_empty {
-                // The log then starts below the leader's log start until `follow_log_start`, as in Kafka: no log starts
-                // above its high watermark. No ListOffsets shows it: this replica is not in sync, and does not lead.
+                // The log then starts below the leader's log start until `follow_log_start`, as in
+                // Kafka: no log starts above its high watermark. No ListOffsets shows it: this
+                // replica is not in sync, and does not lead.
                 self.start_anew(first_offset, now_ms)?;
             } else {
                 self.truncate_as_follower(first_offset, now_ms)?;
             }
-            // Lower, where a batch of its own straddles that offset: the next fetch goes from there.
+            // Lower, where a batch of its own straddles that offset: the
+            // next fetch goes from there.
             let end = self.log.offsets().log_end_offset;
             if end != first_offset {
                 return Ok(end);
@@ -86,10 +88,11 @@ impl Partition {
         Ok(self.log.offsets().log_end_offset)
     }
 
-    /// The log ends within the leader's first batch: records were deleted there up to the middle of it. An empty log is
-    /// to begin with that batch (`Partition.appendRecordsToFollowerOrFutureReplica`). One that is not empty has other
-    /// records in place of the first ones of that batch, none of them committed, which the epochs of the leader could not
-    /// tell any more; Kafka's does not follow any more then.
+    /// The log ends within the leader's first batch: records were deleted there up to the middle of
+    /// it. An empty log is to begin with that batch
+    /// (`Partition.appendRecordsToFollowerOrFutureReplica`). One that is not empty has other
+    /// records in place of the first ones of that batch, none of them committed, which the epochs
+    /// of the leader could not tell any more; Kafka's does not follow any more then.
     fn ends_within_a_batch(&self, records: &[u8], fetch_offset: i64, is_empty: bool) -> bool {
         let offsets = self.log.offsets();
         let first = if is_empty { 0 } else { offsets.high_watermark };
@@ -99,15 +102,17 @@ impl Partition {
             && last_offset(records).is_some_and(|last| last >= fetch_offset)
     }
 
-    /// The log holds nothing, or nothing that is not deleted at the leader: after an unclean election the batch in which
-    /// that begins may be another one than that of the same offsets here, below the high watermark, too.
+    /// The log holds nothing, or nothing that is not deleted at the leader: after an unclean
+    /// election the batch in which that begins may be another one than that of the same offsets
+    /// here, below the high watermark, too.
     fn is_empty_beside(&self, leader_start: i64) -> bool {
         let offsets = self.log.offsets();
         offsets.log_end_offset <= leader_start.max(offsets.log_start_offset)
     }
 
-    /// Cuts the log at `offset`, since the leader does not have what lies behind; a batch that straddles it goes whole, and
-    /// the log ends where that began: the leader's log begins at `offset` then, by records that were deleted.
+    /// Cuts the log at `offset`, since the leader does not have what lies behind; a batch that
+    /// straddles it goes whole, and the log ends where that began: the leader's log begins at
+    /// `offset` then, by records that were deleted.
     ///
     /// Errors: `NotLeader` if the replica plays another role by now, those of `Log::truncate_to`.
     pub fn truncate_as_follower(&self, offset: i64, now_ms: i64) -> Result<()> {
@@ -132,8 +137,9 @@ impl Partition {
         Ok(())
     }
 
-    /// Takes the leader's log start over, as far as the own high watermark lets it. Errors: `NotLeader` if the
-    /// replica plays another role by now, those of `Log::advance_log_start_offset`.
+    /// Takes the leader's log start over, as far as the own high watermark lets it. Errors:
+    /// `NotLeader` if the replica plays another role by now, those of
+    /// `Log::advance_log_start_offset`.
     pub fn follow_log_start(&self, leader_start: i64) -> Result<()> {
         let offsets = self.log.offsets();
         let start = leader_start.min(offsets.high_watermark);
@@ -144,8 +150,8 @@ impl Partition {
         Ok(())
     }
 
-    /// Takes what the leader has told of its high watermark: the own one is no higher, and never goes back by
-    /// that. A number that cannot be is 0.
+    /// Takes what the leader has told of its high watermark: the own one is no higher, and never
+    /// goes back by that. A number that cannot be is 0.
     pub fn follow_high_watermark(&self, leader_high_watermark: i64) {
         let told = leader_high_watermark.max(0);
         self.leader_high_watermark.store(told, Ordering::Relaxed);
@@ -157,8 +163,8 @@ impl Partition {
         self.leader_high_watermark.load(Ordering::Relaxed)
     }
 
-    /// How many offsets of what the leader has committed are not in the log (Kafka's `FetcherLagMetrics`). `None`:
-    /// this replica does not follow, or its leader has not said yet.
+    /// How many offsets of what the leader has committed are not in the log (Kafka's
+    /// `FetcherLagMetrics`). `None`: this replica does not follow, or its leader has not said yet.
     pub fn lag(&self) -> Option<i64> {
         let told = self.leader_high_watermark.load(Ordering::Relaxed);
         let is_known = told >= 0 && self.is_following();
@@ -174,8 +180,8 @@ impl Partition {
     }
 }
 
-/// How many bytes of `records` lie before the first batch of an epoch above `leader_epoch`, and before one that
-/// is not whole. Errors: `CorruptMessage` for a length that no batch has.
+/// How many bytes of `records` lie before the first batch of an epoch above `leader_epoch`, and
+/// before one that is not whole. Errors: `CorruptMessage` for a length that no batch has.
 pub(in crate::replica) fn bytes_up_to_epoch(records: &[u8], leader_epoch: i32) -> Result<usize> {
     let mut taken = 0;
     loop {
@@ -213,8 +219,8 @@ fn last_offset(records: &[u8]) -> Option<i64> {
     (header.magic >= 2).then(|| header.last_offset())
 }
 
-/// Cuts whole batches into pieces of at most `piece_bytes`, or of one batch that is larger: a piece goes into
-/// one segment as a whole.
+/// Cuts whole batches into pieces of at most `piece_bytes`, or of one batch that is larger: a piece
+/// goes into one segment as a whole.
 pub(in crate::replica) fn split(records: &mut [u8], piece_bytes: u64) -> Result<Vec<&mut [u8]>> {
     if records.len() as u64 <= piece_bytes {
         return Ok(vec![records]);

@@ -1,9 +1,11 @@
-//! Requests to a leader, put together: Fetch v17 and v18, whose bytes are the same here, and ListOffsets v7.
+//! Requests to a leader, put together: Fetch v17 and v18, whose bytes are the same
+//! here, and ListOffsets v7.
 
 use crate::uuid::Uuid;
 use crate::wire::cursor::Writer;
 
-/// Versions of Fetch in which a replica asks: those with a directory id, of which nothing is said here.
+/// Versions of Fetch in which a replica asks: those with a directory id, of
+/// which nothing is said here.
 pub const FETCH_VERSION_MIN: i16 = 17;
 pub const FETCH_VERSION_MAX: i16 = 18;
 pub const LIST_OFFSETS_VERSION: i16 = 7;
@@ -91,8 +93,9 @@ pub(super) fn fetch(
     writer.bytes
 }
 
-/// Writes partitions as an array of topics. Those of a topic that do not follow each other are two entries,
-/// which a broker takes as well: the order of the partitions is that in which they are read.
+/// Writes partitions as an array of topics. Those of a topic that do not follow each
+/// other are two entries, which a broker takes as well: the order of the partitions is
+/// that in which they are read.
 fn by_topic<T>(
     writer: &mut Writer,
     each: &[T],

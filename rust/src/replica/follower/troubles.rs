@@ -1,5 +1,6 @@
-//! Troubles with a leader, as the log is told of them: each kind once in a while, with how often it has come meanwhile,
-//! so that a thousand partitions that are refused, or a connection that comes and goes, do not hide all else.
+//! Troubles with a leader, as the log is told of them: each kind once in a while, with how often it
+//! has come meanwhile, so that a thousand partitions that are refused, or a connection that comes
+//! and goes, do not hide all else.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ struct Told {
     more: u64,
 }
 
-/// The troubles that were reported recently, by kind. Pure: the time comes in, of a clock that is not set back.
+/// The troubles that were reported recently, by kind. Pure: the time comes in, of a
+/// clock that is not set back.
 pub struct Troubles<K> {
     told: BTreeMap<K, Told>,
 }

@@ -1,5 +1,5 @@
-//! A change of a partition and who leads it afterwards: ISR, ELR (KIP-966) and epochs, as Kafka 4.3.1's
-//! `PartitionChangeBuilder` has them.
+//! A change of a partition and who leads it afterwards: ISR, ELR (KIP-966) and epochs, as Kafka
+//! 4.3.1's `PartitionChangeBuilder` has them.
 
 use super::{Controller, NO_LEADER, PartitionState, missing};
 use crate::cluster::planted::Planted;
@@ -74,8 +74,9 @@ impl Controller {
                 self.unclean_elections.push(index);
             }
             if next.isr.len() >= min_isr {
-                // Kafka leaves an ELR beside an ISR of `min.insync.replicas` where that was lowered meanwhile, out of
-                // which a replica is elected that lacks what the ISR alone has committed.
+                // Kafka leaves an ELR beside an ISR of `min.insync.replicas` where that was
+                // lowered meanwhile, out of which a replica is elected that lacks what the
+                // ISR alone has committed.
                 next.elr.clear();
             }
             next.leader = leader;

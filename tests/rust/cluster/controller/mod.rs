@@ -1,9 +1,10 @@
-//! The controller as brokers meet it: registrations with broker epochs and sessions, fencing, elections out of ISR and
-//! ELR (KIP-966), AlterPartition with all its refusals, reassignment. A model of Kafka 4.3.1's
-//! `ReplicationControlManager`, `ClusterControlManager` and `PartitionChangeBuilder`; it never fails itself.
+//! The controller as brokers meet it: registrations with broker epochs and sessions, fencing,
+//! elections out of ISR and ELR (KIP-966), AlterPartition with all its refusals, reassignment. A
+//! model of Kafka 4.3.1's `ReplicationControlManager`, `ClusterControlManager` and
+//! `PartitionChangeBuilder`; it never fails itself.
 //!
-//! Each change is a version of the whole metadata: brokers are given versions in their order, as they are given offsets
-//! of `__cluster_metadata`.
+//! Each change is a version of the whole metadata: brokers are given versions in their order, as
+//! they are given offsets of `__cluster_metadata`.
 
 mod elections;
 
@@ -180,7 +181,8 @@ impl Controller {
         registered.is_some_and(Registration::is_active)
     }
 
-    // --- brokers ----------------------------------------------------------------------------------
+    // --- brokers
+    // ----------------------------------------------------------------------------------
 
     /// The broker epoch, or why there is none.
     pub fn register(
@@ -367,7 +369,8 @@ impl Controller {
         }
     }
 
-    // --- partitions -------------------------------------------------------------------------------
+    // --- partitions
+    // -------------------------------------------------------------------------------
 
     pub fn alter_partition(&mut self, asked: &AlterPartition) -> Altered {
         let partition = &self.metadata.partitions[asked.partition];
@@ -464,8 +467,8 @@ impl Controller {
         true
     }
 
-    /// A broker says in which of its log directories a replica lies (AssignReplicasToDirs). False: it is not the process
-    /// that is registered, or has no such replica.
+    /// A broker says in which of its log directories a replica lies (AssignReplicasToDirs). False:
+    /// it is not the process that is registered, or has no such replica.
     pub fn assign_directory(
         &mut self,
         broker: i32,

@@ -76,8 +76,8 @@ impl Listeners {
 }
 
 impl Listeners {
-    /// Takes connections from a listener, as long as there is room for them. Gives those that are for the
-    /// first thread itself.
+    /// Takes connections from a listener, as long as there is room for them. Gives those that are
+    /// for the first thread itself.
     pub fn accept(
         &mut self,
         number: usize,
@@ -139,7 +139,8 @@ impl Listeners {
         }
     }
 
-    /// Gives a connection to the next thread. If that is the first one itself, the message is given back.
+    /// Gives a connection to the next thread. If that is the first one itself,
+    /// the message is given back.
     fn admit(
         &mut self,
         transport: Transport,
@@ -181,8 +182,8 @@ impl Listeners {
         let _ = poller.change(listener.socket.as_raw_fd(), token, interest);
     }
 
-    /// Looks at all listeners again but those that hold a connection still. Gives connections that were held
-    /// and are for the first thread itself.
+    /// Looks at all listeners again but those that hold a connection still. Gives connections that
+    /// were held and are for the first thread itself.
     pub fn listen_again(&mut self, now_ms: u64, poller: &Poller, shared: &Shared) -> Vec<Message> {
         let mut own = Vec::new();
         self.due_ms = u64::MAX;

@@ -1,6 +1,7 @@
 //! Receive buffers of one network thread that are free, for the next frames.
 //!
-//! To get memory anew costs more than to fill it: pages come from the kernel zeroed, one fault each.
+//! To get memory anew costs more than to fill it: pages come from the
+//! kernel zeroed, one fault each.
 
 use std::collections::VecDeque;
 
@@ -38,8 +39,8 @@ impl Buffers {
         Some(buffer)
     }
 
-    /// Makes room behind a part of a frame of `wanted` bytes, of which so much has come that as much
-    /// again may be expected.
+    /// Makes room behind a part of a frame of `wanted` bytes, of which so much has come that as
+    /// much again may be expected.
     pub fn make_room(&mut self, mut input: Input, wanted: usize) -> Input {
         let have = input.end - input.start;
         let grown = (2 * have).clamp(RECEIVE_BYTES, have + RECEIVE_GROWTH_MAX);
@@ -71,8 +72,8 @@ impl Buffers {
         input
     }
 
-    /// Keeps a buffer for the next frames. Beyond `LARGE_BUFFERS_KEPT_BYTES` those go that nobody has
-    /// wanted for longest: frames of one size leave smaller buffers behind while theirs grow.
+    /// Keeps a buffer for the next frames. Beyond `LARGE_BUFFERS_KEPT_BYTES` those go that nobody
+    /// has wanted for longest: frames of one size leave smaller buffers behind while theirs grow.
     pub fn recycle(&mut self, buffer: Vec<u8>) {
         if buffer.len() == RECEIVE_BYTES && self.usual.len() < RECEIVE_BUFFERS_KEPT {
             self.usual.push(buffer);
@@ -94,8 +95,8 @@ mod tests {
 
     const KIB: usize = 1024;
 
-    /// Batches of 1 MB were received into memory that was new each time, at twice the CPU, once eight
-    /// megabytes of buffers had been kept that were too small for them.
+    /// Batches of 1 MB were received into memory that was new each time, at twice the CPU, once
+    /// eight megabytes of buffers had been kept that were too small for them.
     #[test]
     fn buffers_that_are_too_small_make_room_for_those_that_are_wanted() {
         let mut buffers = Buffers::default();

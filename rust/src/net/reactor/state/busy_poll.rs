@@ -1,10 +1,10 @@
 //! Staying awake for a client that sends its next request as soon as it has its answer.
 //!
-//! Between the two lie some 20 us. A network thread that sleeps for them lets its processor halt, and
-//! the client has to wake it, which takes longer than the request. So a thread that serves one client
-//! alone looks for a while before it sleeps (`kafkalite.busy.poll.us`), as `net.core.busy_poll` has
-//! Linux do. Who waits for this processor gets it between two looks, and after a while without an event
-//! the thread looks the less often, the less it has found.
+//! Between the two lie some 20 us. A network thread that sleeps for them lets its processor halt,
+//! and the client has to wake it, which takes longer than the request. So a thread that serves one
+//! client alone looks for a while before it sleeps (`kafkalite.busy.poll.us`), as
+//! `net.core.busy_poll` has Linux do. Who waits for this processor gets it between two looks, and
+//! after a while without an event the thread looks the less often, the less it has found.
 //!
 //! ```text
 //! look … event         the next wait begins with a look again

@@ -19,16 +19,15 @@ pub struct Connection {
     pub interest: Readiness,
     /// Its turn to be sent to and gone on with is to come.
     pub is_touched: bool,
-    /// `session.input` holds a frame that may not be worked on yet; or the broker stops, and nothing
-    /// more is worked on.
+    /// `session.input` holds a frame that may not be worked on yet; or the broker stops, and
+    /// nothing more is worked on.
     pub is_blocked: bool,
     /// `session.outbox` is with a thread that sends files.
     pub is_sending: bool,
     /// The last flush left something.
     pub is_full: bool,
-    /// Everything that the peer sent has been received, and it will send no more; or it sent nonsense,
-    /// or with acks 0 what was refused.
-    /// Closed once the answers have left.
+    /// Everything that the peer sent has been received, and it will send no more; or it sent
+    /// nonsense, or with acks 0 what was refused. Closed once the answers have left.
     pub has_ended: bool,
     /// The peer will send no more, though there may be bytes in the socket still.
     pub peer_has_closed: bool,

@@ -63,8 +63,9 @@ pub struct LeastRecent {
 }
 
 impl LeastRecent {
-    /// When the connection was used that has been used least recently, and its token. `used_ms` says when
-    /// a connection was used, if it is still there; `all` gives everyone with the time of its use.
+    /// When the connection was used that has been used least recently, and its token.
+    /// `used_ms` says when a connection was used, if it is still there; `all` gives everyone
+    /// with the time of its use.
     pub fn find(
         &mut self,
         used_ms: impl Fn(u64) -> Option<u64>,
@@ -121,7 +122,8 @@ mod tests {
         assert_eq!((due.take(u64::MAX), due.take(u64::MAX)), (Some(5), None));
     }
 
-    /// Each connection that had to go cost a look at all of them: of 100,000 half of them, ten minutes.
+    /// Each connection that had to go cost a look at all of them: of 100,000
+    /// half of them, ten minutes.
     #[test]
     fn the_least_recently_used_are_found_by_one_look_at_all() {
         let used: HashMap<u64, Cell<Option<u64>>> = (0..100)

@@ -1,5 +1,5 @@
-//! The parts of a network thread: each keeps a state of its own, and knows nothing of the reactor, nor of the
-//! others but for the connections.
+//! The parts of a network thread: each keeps a state of its own, and knows nothing of the reactor,
+//! nor of the others but for the connections.
 
 pub mod accept;
 pub mod buffers;

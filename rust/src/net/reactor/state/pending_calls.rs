@@ -1,5 +1,5 @@
-//! The storage calls of a round that have yet to be made: what was produced, collected to a call a log
-//! directory (`append_batch`), and others in the order in which they came.
+//! The storage calls of a round that have yet to be made: what was produced, collected to a call a
+//! log directory (`append_batch`), and others in the order in which they came.
 
 use std::collections::VecDeque;
 
@@ -57,8 +57,8 @@ impl PendingCalls {
         self.appends.take()
     }
 
-    /// Puts what was produced first, since a Fetch of the same round gives it, but behind what was produced
-    /// before: with several log directories some of a full appends may wait here still.
+    /// Puts what was produced first, since a Fetch of the same round gives it, but behind what was
+    /// produced before: with several log directories some of a full appends may wait here still.
     pub fn put_append(&mut self, batch: AppendBatch) {
         let is_append = |each: &&StorageCall| matches!(each, StorageCall::Append(_));
         let at = self.calls.iter().take_while(is_append).count();
@@ -90,8 +90,9 @@ mod tests {
     use crate::net::outbox::Outbox;
     use crate::net::transport::Transport;
 
-    /// Appends were full in mid-round: one directory's batch was made and the other's was not.
-    /// The next full appends went in front of that, and so did requests of a connection that were later.
+    /// Appends were full in mid-round: one directory's batch was made and the other's was
+    /// not. The next full appends went in front of that, and so did requests of a
+    /// connection that were later.
     #[test]
     fn what_is_produced_later_is_appended_later_and_before_other_calls() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -1,5 +1,5 @@
-//! The order in which a network thread serves its connections: those that have events, then passes over
-//! those that are touched, until none is left; what may wait goes on in the next round.
+//! The order in which a network thread serves its connections: those that have events, then passes
+//! over those that are touched, until none is left; what may wait goes on in the next round.
 //!
 //! ```text
 //! poller ─► events ─► touched ─► current ─► served        yielded, wait_for_memory ─► the next round
@@ -45,7 +45,8 @@ impl RunQueue {
         self.current.pop_front()
     }
 
-    /// Has the connections served that have been touched since the last pass. False: there are none.
+    /// Has the connections served that have been touched since the last
+    /// pass. False: there are none.
     pub fn begin_pass(&mut self) -> bool {
         self.current.extend(self.touched.drain(..));
         !self.current.is_empty()

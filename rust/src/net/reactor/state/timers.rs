@@ -1,5 +1,5 @@
-//! Timers of connections: soonest first, and looked through now and then, since most are of requests that were
-//! answered before their time.
+//! Timers of connections: soonest first, and looked through now and then, since most are of
+//! requests that were answered before their time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

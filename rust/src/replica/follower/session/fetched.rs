@@ -53,8 +53,8 @@ impl FollowerSession {
             || followed.is_none_or(|each| each.leader_start != fetched.log_start_offset)
     }
 
-    /// Has a leader that does not wait for records, and answers at once with nothing, asked less often: it would be asked as
-    /// fast as both can.
+    /// Has a leader that does not wait for records, and answers at once with nothing, asked less
+    /// often: it would be asked as fast as both can.
     fn pace(&mut self, has_news: bool, now: Now, tell: Tell<'_>) {
         let now_ms = now.monotonic_ms;
         let waited_ms = now_ms.saturating_sub(self.asked_ms);
@@ -78,8 +78,9 @@ impl FollowerSession {
         }
     }
 
-    /// The session goes on, or a full Fetch comes next. False: the answer has nothing else to say.
-    /// Errors: `MalformedRequest` for an answer after which the leader is not to be asked again at once.
+    /// The session goes on, or a full Fetch comes next. False: the answer has nothing
+    /// else to say. Errors: `MalformedRequest` for an answer after which the leader is
+    /// not to be asked again at once.
     fn take_session(&mut self, answer: &FetchAnswer) -> Result<bool> {
         let is_full = self.session_epoch == 0;
         if answer.error_code != codes::NONE {
@@ -109,7 +110,8 @@ impl FollowerSession {
         Ok(true)
     }
 
-    /// Takes what an answer says of a partition. Returns whether its log may have something to flush.
+    /// Takes what an answer says of a partition. Returns whether its log may
+    /// have something to flush.
     #[expect(clippy::too_many_arguments, reason = "one partition of one answer")]
     fn take(
         &mut self,
@@ -135,7 +137,8 @@ impl FollowerSession {
             return false;
         }
         let done = match fetched.diverging {
-            // Before anything else of the answer, whose high watermark is that of another log (KAFKA-14704).
+            // Before anything else of the answer, whose high watermark is that of
+            // another log (KAFKA-14704).
             Some((epoch, end_offset)) => self.part(partition, epoch, end_offset, now, tell),
             None => {
                 let leader_start = fetched.log_start_offset;

@@ -1,5 +1,5 @@
-//! One fetcher's dealings with one leader: which partitions it follows there, what it asks next, and what
-//! becomes of the answer.
+//! One fetcher's dealings with one leader: which partitions it follows there, what it asks next,
+//! and what becomes of the answer.
 //!
 //! ```text
 //!            ┌─ due ── Delayed (an error; left out of the fetch session meanwhile)
@@ -8,9 +8,10 @@
 //!            └─ role over, log gone, directory offline, epoch fenced ─► Stopped, until it is assigned anew
 //! ```
 //!
-//! An answer speaks of what the leader's fetch session knows of a partition (`sent`): an answer counts
-//! only if the log still ends where it was fetched from. Only partitions of which something else is to be said
-//! are looked at before a request, all of them once in `SWEEP_MS`: a thousand that are idle cost nothing.
+//! An answer speaks of what the leader's fetch session knows of a partition (`sent`): an answer
+//! counts only if the log still ends where it was fetched from. Only partitions of which something
+//! else is to be said are looked at before a request, all of them once in `SWEEP_MS`: a thousand
+//! that are idle cost nothing.
 
 mod fetched;
 mod search;
@@ -56,11 +57,13 @@ struct Followed {
     /// Where it comes in a full request: what has brought records goes behind the others.
     order: u64,
     is_dirty: bool,
-    /// The last log start of the leader, which is taken over once the high watermark has reached it.
+    /// The last log start of the leader, which is taken over once the high
+    /// watermark has reached it.
     leader_start: i64,
 }
 
-/// The kinds of trouble with partitions: of each the first one is told, and then how many more there were.
+/// The kinds of trouble with partitions: of each the first one is told, and then
+/// how many more there were.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Trouble {
     /// The leader answers this error.
@@ -175,8 +178,8 @@ impl FollowerSession {
         self.followed.is_empty()
     }
 
-    /// When there may be something to ask, milliseconds; `None`: when something is assigned. To be looked at after
-    /// `next_request` had nothing.
+    /// When there may be something to ask, milliseconds; `None`: when something is assigned. To be
+    /// looked at after `next_request` had nothing.
     pub fn next_due_ms(&self) -> Option<i64> {
         let delayed_ms = self.delayed.first().map(|(until_ms, _)| *until_ms);
         let others_ms = self.throttled_until_ms.into_iter().chain(delayed_ms).min();
@@ -184,8 +187,8 @@ impl FollowerSession {
         others_ms.max(self.rests_until_ms)
     }
 
-    /// The next request, in durable mode once all that was touched before is on disk. `None`: there is nothing to
-    /// ask now.
+    /// The next request, in durable mode once all that was touched before is on disk. `None`:
+    /// there is nothing to ask now.
     pub fn next_request(&mut self, now: Now, tell: Tell<'_>) -> Option<Request> {
         let now_ms = now.monotonic_ms;
         self.wake_delayed(now_ms);
@@ -230,10 +233,11 @@ impl FollowerSession {
         Some(Request::Fetch(body))
     }
 
-    /// Takes an answer, the bytes behind its header. Returns the replicas whose logs it has touched.
+    /// Takes an answer, the bytes behind its header. Returns the replicas
+    /// whose logs it has touched.
     ///
-    /// Errors: `MalformedRequest` for an answer that cannot be read; the connection is to be closed, and
-    /// `on_failure` called.
+    /// Errors: `MalformedRequest` for an answer that cannot be read; the connection is to be
+    /// closed, and `on_failure` called.
     pub fn on_answer(
         &mut self,
         answer: &mut [u8],
@@ -268,7 +272,8 @@ impl FollowerSession {
         self.rests_until_ms.is_some()
     }
 
-    // --- what to ask ------------------------------------------------------------------------------
+    // --- what to ask
+    // ------------------------------------------------------------------------------
 
     fn forget_session(&mut self) {
         (self.session_epoch, self.swept_ms) = (0, i64::MIN);
@@ -318,7 +323,8 @@ impl FollowerSession {
         }
     }
 
-    /// Looks at those that are marked. Returns where they are to be fetched from, unless the leader knows that.
+    /// Looks at those that are marked. Returns where they are to be fetched from,
+    /// unless the leader knows that.
     fn changed(&mut self, now: Now, tell: Tell<'_>) -> Vec<(Key, Position)> {
         let mut wanted = Vec::new();
         for key in std::mem::take(&mut self.dirty) {
@@ -370,7 +376,8 @@ impl FollowerSession {
             .collect()
     }
 
-    // --- what becomes of a partition --------------------------------------------------------------
+    // --- what becomes of a partition
+    // --------------------------------------------------------------
 
     /// Takes it out of the leader's session.
     fn leave_session(&mut self, key: Key) {
@@ -407,8 +414,8 @@ impl FollowerSession {
         }
     }
 
-    /// Tells of trouble with a partition, of which there may be a thousand others: of one for all of its kind, for a
-    /// while.
+    /// Tells of trouble with a partition, of which there may be a thousand others: of one for all
+    /// of its kind, for a while.
     fn tell_trouble(
         &mut self,
         key: Key,
@@ -433,7 +440,8 @@ impl FollowerSession {
             !followed.partition.is_following() || followed.partition.is_offline()
         });
         if is_over || matches!(error, Error::LogDeleted { .. }) {
-            // Whoever deletes it, or has it play another role, says so; of a directory its health does.
+            // Whoever deletes it, or has it play another role, says so; of a
+            // directory its health does.
             return self.stop(key);
         }
         let trouble = (Trouble::Error(error.kafka_code()), error.to_string());

@@ -1,5 +1,6 @@
-//! Looks for the leader's ends after OFFSET_OUT_OF_RANGE: its latest offset, to which a log that is ahead is cut, then
-//! its earliest, at which one that is behind starts anew (`AbstractFetcherThread.fetchOffsetAndTruncate`).
+//! Looks for the leader's ends after OFFSET_OUT_OF_RANGE: its latest offset, to which a log that is
+//! ahead is cut, then its earliest, at which one that is behind starts anew
+//! (`AbstractFetcherThread.fetchOffsetAndTruncate`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use crate::replica::follower::request::{self, Request};
 /// Timestamps by which ListOffsets is asked for the ends of a log.
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
-/// The largest offset at which a log can go on: that of a batch, whose own offsets come on top, is no larger.
+/// The largest offset at which a log can go on: that of a batch, whose own offsets
+/// come on top, is no larger.
 const OFFSET_MAX: i64 = i64::MAX - (1 << 32);
 
 impl FollowerSession {
@@ -86,7 +88,8 @@ impl FollowerSession {
                     found.error_code
                 };
                 match code {
-                    // Of a question by time it says nothing: another one at once would go on for ever.
+                    // Of a question by time it says nothing: another one at
+                    // once would go on for ever.
                     codes::OFFSET_OUT_OF_RANGE => self.delay(key, now),
                     _ => self.refused(key, code, now, tell),
                 }
@@ -102,8 +105,8 @@ impl FollowerSession {
     }
 
     /// Brings the log to where the leader's is, by its latest or its earliest offset
-    /// (`AbstractFetcherThread.fetchOffsetAndTruncate`). Never ends the broker (KAFKA-7414). Returns whether the
-    /// log was touched.
+    /// (`AbstractFetcherThread.fetchOffsetAndTruncate`). Never ends the broker (KAFKA-7414).
+    /// Returns whether the log was touched.
     fn meet(
         &mut self,
         key: Key,

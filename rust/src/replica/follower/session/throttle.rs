@@ -1,10 +1,12 @@
-//! Leaves throttled partitions out of requests while more is fetched of them than their rate (KIP-73). The rate is
-//! `follower.replication.throttled.rate`; those that are in sync stay in (`RemoteLeaderEndPoint.buildFetch`).
+//! Leaves throttled partitions out of requests while more is fetched of them than their rate
+//! (KIP-73). The rate is `follower.replication.throttled.rate`; those that are in sync stay in
+//! (`RemoteLeaderEndPoint.buildFetch`).
 
 use super::{FollowerSession, Key, State};
 
 impl FollowerSession {
-    /// Looks which partitions are to be fetched by what has come of late. Costs nothing while no rate is exceeded.
+    /// Looks which partitions are to be fetched by what has come of late. Costs nothing
+    /// while no rate is exceeded.
     pub(super) fn throttle(&mut self, now_ms: i64) {
         let Some(first) = self.followed.values().next() else {
             self.throttled_until_ms = None;

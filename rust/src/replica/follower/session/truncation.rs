@@ -1,4 +1,5 @@
-//! Cuts a follower's log where it parts from the leader's, and has the log say so before records go that were committed.
+//! Cuts a follower's log where it parts from the leader's, and has the log say so before
+//! records go that were committed.
 
 use super::fetched::Progress;
 use super::{FollowerSession, Tell};
@@ -7,9 +8,10 @@ use crate::error::{Error, Result};
 use crate::replica::Partition;
 
 impl FollowerSession {
-    /// Cuts the log where it parts from the leader's, whose largest epoch up to the one that was asked for ends
-    /// at `end_offset` (`AbstractFetcherThread.getOffsetTruncationState`). An epoch that is not known here says nothing of the
-    /// own ones before it: by its end a log could be cut within a batch.
+    /// Cuts the log where it parts from the leader's, whose largest epoch up to the one that was
+    /// asked for ends at `end_offset` (`AbstractFetcherThread.getOffsetTruncationState`). An
+    /// epoch that is not known here says nothing of the own ones before it: by its end a log
+    /// could be cut within a batch.
     pub(super) fn part(
         &self,
         partition: &Partition,
@@ -40,8 +42,8 @@ impl FollowerSession {
         })
     }
 
-    /// Cuts the log at `offset`, and says so before if that takes committed records: it is right only
-    /// after an unclean election.
+    /// Cuts the log at `offset`, and says so before if that takes committed records: it is right
+    /// only after an unclean election.
     pub(super) fn cut(
         &self,
         partition: &Partition,
@@ -66,8 +68,8 @@ impl FollowerSession {
         partition.truncate_as_follower(offset, now.wall_ms)
     }
 
-    /// A log of batches without epochs (magic 0 and 1) can show nobody where it parts from the leader's: it is cut
-    /// to the high watermark, as Kafka does.
+    /// A log of batches without epochs (magic 0 and 1) can show nobody where it parts from the
+    /// leader's: it is cut to the high watermark, as Kafka does.
     pub(super) fn cut_without_epochs(
         partition: &Partition,
         now: Now,
