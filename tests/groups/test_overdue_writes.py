@@ -139,24 +139,6 @@ def test_each_batch_has_its_time() -> None:
     assert arrived == [[REFUSED]]
 
 
-def test_the_time_of_a_write_begins_when_it_is_asked_for() -> None:
-    """One that came while a batch was under way waited for that, and then as long again."""
-    host, coordinator = made_of_one()
-    commit(coordinator, "g", 1)
-    host.turn()
-    pass_uncommitted(host, 1)
-    arrived = commit(coordinator, "g", 2)
-    pass_uncommitted(host, TIMEOUT_MS - 2)
-    host.flush()
-    host.turn()
-    assert host.appends == 2
-    assert arrived == []
-    pass_uncommitted(host, 1)
-    assert arrived == []
-    pass_uncommitted(host, 1)
-    assert arrived == [[REFUSED]]
-
-
 def test_whoever_was_told_of_an_overdue_write_is_not_told_when_the_partition_is_let_go() -> None:
     host, coordinator = made_of_one()
     arrived = commit(coordinator, "g", 7)

@@ -10,10 +10,10 @@ affair (`rust/src/net/control/log_calls.rs`): while that does not answer, the ma
 partitions wait, and nobody else, and what they hold counts as memory of requests. When that is half
 used, further ones are refused (`is_held_up`).
 
-So they are while a batch is in the log and has not been committed in the time that a write may
-take, counted from when its oldest one was asked for, because the disk is slow or too few replicas
-have it. Who waits for it is refused then, what it has changed stays until it is known what becomes
-of it, and what is not in the log yet is taken back (Kafka: `CoordinatorRuntime.OperationTimeout`).
+So they are while a batch is in the log and has not been committed for longer than a write may take,
+because the disk is slow or too few replicas have it. Who waits for it is refused then, what it has
+changed stays until it is known what becomes of it, and what is not in the log yet is taken back
+(Kafka: `CoordinatorRuntime.OperationTimeout`).
 
 A write that fails is refused, what it had changed is taken back, and the next one is tried: there
 may be room again. A partition whose log directory has failed answers NOT_COORDINATOR from then on:
@@ -99,8 +99,6 @@ class _Write(NamedTuple):
     size_bytes: int
     memory_bytes: int
     """The memory that it takes while it waits."""
-    due_ms: int
-    """When it is overdue."""
     then: Then | None
     steps: Steps
     """Changes to be taken back if it fails."""
@@ -303,7 +301,6 @@ class Shard(Generic[M]):
                 records=append.records,
                 size_bytes=size_bytes,
                 memory_bytes=memory_bytes,
-                due_ms=self._host.now_ms() + self._write_timeout_ms,
                 then=append.then,
                 steps=append.steps,
                 is_alone=append.producer is not None,
@@ -379,8 +376,7 @@ class Shard(Generic[M]):
             self._on_appended(appended)
         else:
             appended.watch(partial(self._on_appended, appended))
-            # The first is the oldest of all that wait, so that this never goes back.
-            self._due_ms = writes[0].due_ms
+            self._due_ms = self._host.now_ms() + self._write_timeout_ms
             if self._due_timer is None:
                 self._due_timer = self._host.timers.call_at(self._due_ms, self._on_due)
 
