@@ -107,7 +107,7 @@ def test_replicas_of_a_disk_that_was_replaced_are_made_anew_and_told(
         # While it may come back, nothing is made in its place.
         (replaced / "no-partition-at-all").mkdir()
         node.start()
-        assert f"spread-{lost}; they are offline as long as {replaced} is" in node.told()
+        assert f"spread-{lost}; they stay offline until {replaced} is back" in node.told()
         node.kill()
         shutil.rmtree(replaced)
         node.format("--ignore-formatted")
