@@ -133,6 +133,13 @@ fn serve(calls: &Receiver<Call>, client_id: &str, shared: &Shared) {
     let mut connection: Option<Connection> = None;
     while let Ok(call) = calls.recv() {
         let due = call.due;
+        if due <= Instant::now() {
+            // The connection has answered others meanwhile, and is as good as it was.
+            let (host, port) = &call.address;
+            let told = format!("{host}:{port}: no answer in time");
+            shared.put((call.number, Err(told)));
+            continue;
+        }
         let usable = connection
             .take()
             .filter(|each| *each.address() == call.address);
