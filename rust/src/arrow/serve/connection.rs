@@ -64,14 +64,12 @@ impl From<Error> for End {
 impl Connection<'_> {
     /// Serves until the connection ends.
     pub(super) fn run(&self) {
-        let first = self
-            .secret
-            .map(|_| Duration::from_millis(ARROW_SECRET_WAIT_MS));
-        let wait = first.into_iter().chain(self.idle).min();
+        let wait = Duration::from_millis(ARROW_SECRET_WAIT_MS);
+        let mut secret_due = self.secret.map(|_| Instant::now() + wait);
         let prepared = self
             .stream
             .set_nodelay(true)
-            .and_then(|()| self.stream.set_read_timeout(wait))
+            .and_then(|()| self.stream.set_read_timeout(self.idle))
             .and_then(|()| self.stream.set_write_timeout(self.idle));
         if prepared.is_err() {
             return;
@@ -79,7 +77,8 @@ impl Connection<'_> {
         let (mut frame, mut losses) = (Vec::new(), Losses::default());
         let here = Path::new("an Arrow request");
         loop {
-            let served = or_error(here, || Ok(self.serve_one(&mut frame, &mut losses)));
+            let due = secret_due.take();
+            let served = or_error(here, || Ok(self.serve_one(due, &mut frame, &mut losses)));
             match served.unwrap_or_else(|panic| Err(panic.into())) {
                 Ok(true) => {}
                 Ok(false) | Err(End::Lost) => return,
@@ -88,22 +87,23 @@ impl Connection<'_> {
         }
     }
 
-    /// One request and its answer; false if the client has no more. `losses` are those of the last
-    /// read, of which its schema has told what was known when it began.
+    /// One request, which has come by `due`, and its answer; false if the client has no more.
+    /// `losses` are those of the last read, of which its schema has told what was known when it
+    /// began.
     fn serve_one(
         &self,
+        due: Option<Instant>,
         frame: &mut Vec<u8>,
         losses: &mut Losses,
     ) -> std::result::Result<bool, End> {
-        let mut stream = self.stream;
         let mut prefix = [0; LENGTH_BYTES];
-        match stream.read_exact(&mut prefix) {
+        match self.receive(&mut prefix, due) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
             outcome => outcome?,
         }
         frame.clear();
         frame.resize(request_length(prefix)?, 0);
-        stream.read_exact(frame)?;
+        self.receive(frame, due)?;
         let request = Request::parse(frame, self.secret)?;
         if self.secret.is_some() {
             self.wait_for_the_client()?;
@@ -122,6 +122,29 @@ impl Connection<'_> {
             Request::Other(op) => self.send_json(&json_of(self.home.answer(&op, frame)))?,
         }
         Ok(true)
+    }
+
+    /// Fills `bytes`, by `due` if that is given, however slowly they come.
+    fn receive(&self, bytes: &mut [u8], due: Option<Instant>) -> io::Result<()> {
+        let mut stream = self.stream;
+        let Some(due) = due else {
+            return stream.read_exact(bytes);
+        };
+        let mut filled = 0;
+        while filled < bytes.len() {
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(Some(left))?;
+            match stream.read(&mut bytes[filled..]) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Lifts the limit from a client that knows the secret, whose sockets end with its
@@ -358,10 +381,18 @@ mod tests {
         };
         let server = ArrowServer::start(listener, Box::new(Much), settings, None);
         let server = server.expect("a server");
-        let mut silent = TcpStream::connect(server.address()).expect("a connection");
-        let limit = Some(Duration::from_secs(120));
-        silent.set_read_timeout(limit).expect("a limit");
-        assert_eq!(silent.read(&mut [0]).expect("the end"), 0);
+        let mut slow = TcpStream::connect(server.address()).expect("a connection");
+        let pause = Some(Duration::from_millis(200));
+        slow.set_read_timeout(pause).expect("a limit");
+        // A request of so many bytes, of which one comes with each pause.
+        let request = u32::to_be_bytes(1_000).into_iter().chain([b' '; 1_000]);
+        let is_open = |byte: u8| {
+            let sent = slow.write_all(&[byte]);
+            let told = slow.read(&mut [0]);
+            sent.is_ok() && told.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        };
+        let bytes_taken = request.map(is_open).take_while(|open| *open).count();
+        assert!((1..1_000).contains(&bytes_taken), "{bytes_taken}");
         assert!(server.stop());
     }
 }
