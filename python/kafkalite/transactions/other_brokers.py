@@ -144,7 +144,7 @@ class OtherBrokers:
     ) -> None:
         """`level` gives the cluster's `metadata.version`; `timeout_ms` is `request.timeout.ms`."""
         self._peers = peers
-        self._timeout_ms = timeout_ms
+        self._timeout_ms = max(0, timeout_ms)  # no broker answers within less than none
         self._level = level
         self._markers = Queues[MarkerOf](tasks, self._send_markers, _refuse_marker)
         self._questions = Queues[Question](tasks, self._send_questions, _refuse_question)

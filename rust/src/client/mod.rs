@@ -5,7 +5,6 @@ pub mod accumulator;
 mod arrow_rows;
 pub mod fetched;
 pub mod from_arrow;
-
 pub mod partitioner;
 pub mod perf_records;
 

@@ -38,8 +38,8 @@ impl DisconnectReason {
 }
 
 /// One line in so much time of what clients are refused for, so that one that sends nothing but
-/// garbage does not fill the disk; the next line says how many were left out. `RefusalLog` of
-/// `server.py` is the same for the keys that Python answers.
+/// garbage does not fill the disk; the next line says how many were left out. `Repeated`
+/// (`python/kafkalite/service/repeated.py`) is the same for the keys that Python answers.
 #[derive(Default)]
 pub struct Refusals {
     due_ms: u64,

@@ -204,8 +204,7 @@ impl LeaderState {
         state
     }
 
-    // --- events
-    // ------------------------------------------------------------------------------------
+    // --- events ----------------------------------------------------------------------------------
 
     /// A follower fetches, and was refused nothing: its log is this one's up to its fetch offset.
     pub fn on_fetch(
@@ -292,8 +291,7 @@ impl LeaderState {
         self.effects(None, at)
     }
 
-    // --- what follows from them
-    // --------------------------------------------------------------------
+    // --- what follows from them ------------------------------------------------------------------
 
     /// All that are needed have the records below: the maximal ISR, and whoever is caught up and
     /// about to join it, so that it need not catch up again with each record
@@ -374,8 +372,7 @@ impl LeaderState {
             .map(|(id, _)| *id)
     }
 
-    // --- for those who look
-    // ------------------------------------------------------------------------
+    // --- for those who look ----------------------------------------------------------------------
 
     pub fn partition_epoch(&self) -> i32 {
         self.partition_epoch
@@ -410,8 +407,7 @@ impl LeaderState {
         self.counts
     }
 
-    // --- within
-    // ------------------------------------------------------------------------------------
+    // --- within ----------------------------------------------------------------------------------
 
     /// Takes the replicas in sync when leadership begins as caught up until then,
     /// as far as anybody knows.

@@ -272,8 +272,7 @@ impl FollowerSession {
         self.rests_until_ms.is_some()
     }
 
-    // --- what to ask
-    // ------------------------------------------------------------------------------
+    // --- what to ask -----------------------------------------------------------------------------
 
     fn forget_session(&mut self) {
         (self.session_epoch, self.swept_ms) = (0, i64::MIN);
@@ -376,8 +375,7 @@ impl FollowerSession {
             .collect()
     }
 
-    // --- what becomes of a partition
-    // --------------------------------------------------------------
+    // --- what becomes of a partition -------------------------------------------------------------
 
     /// Takes it out of the leader's session.
     fn leave_session(&mut self, key: Key) {
