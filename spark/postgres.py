@@ -24,11 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
-# Also for a table that was made before it had rows.
-LEDGER = """
-CREATE TABLE IF NOT EXISTS batches (query text PRIMARY KEY, batch bigint);
-ALTER TABLE batches ADD COLUMN IF NOT EXISTS rows bigint;
-"""
+LEDGER = "CREATE TABLE IF NOT EXISTS batches (query text PRIMARY KEY, batch bigint, rows bigint);"
 # Waits for another driver of the same query, if there is one; no row: the batch is there already.
 NOTE = """
 INSERT INTO batches (query, batch) VALUES (%s, %s)
@@ -87,7 +83,8 @@ def _store_once(
             last, stored = cursor.execute(LAST, (query,)).fetchone() or (None, None)
             if last != number:
                 raise _other_checkpoint(f"{last} of this query is stored, and {number} comes now")
-            if stored is not None and stored != (comes := rows.count()):
+            # Fewer may come: compaction or retention may have taken some from the topics meanwhile.
+            if stored < (comes := rows.count()):
                 raise _other_checkpoint(
                     f"{number} of this query is stored with {stored} rows, and comes with {comes}"
                 )

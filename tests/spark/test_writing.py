@@ -18,7 +18,7 @@ from kafkalite import Broker
 from kafkalite.client import Admin
 from kafkalite.client.network.cluster import Cluster
 from kafkalite.protocol.messages import ListTransactionsRequest
-from kafkalite.spark.sink import ATTEMPTS
+from kafkalite.spark.sink import STAGE_ATTEMPTS, TASK_ATTEMPTS
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 from oracle.topics import wait_until_settled
@@ -368,7 +368,7 @@ def test_transactional_ids_do_not_grow_with_the_micro_batches_of_foreachbatch(
         known = re.fullmatch(rf"{prefix}-{query.id}-b-(\d+)-(\d+)", each)
         assert known, each
         assert int(known[1]) < 2
-        assert int(known[2]) < ATTEMPTS
+        assert int(known[2]) < STAGE_ATTEMPTS * TASK_ATTEMPTS
 
 
 def test_a_transactional_stream_writes_a_replayed_batch_once(

@@ -51,8 +51,8 @@ NOTE_BYTES_MAX = 16 << 20
 class _Note(NamedTuple):
     batch_id: int
     transactions: list[OpenTransaction]
-    rows: int | None = None
-    """That the micro-batch has; notes of earlier versions do not say it."""
+    rows: int
+    """That the micro-batch has."""
 
 
 class CommitNote:
@@ -78,7 +78,7 @@ class CommitNote:
         """The same on the driver. False: nothing of it is, and only `commit` can change that.
         `rows` are those that it has now, where they are known.
 
-        Raises `KafkaliteError`, also where it is there with other rows.
+        Raises `KafkaliteError`, also where it is there with fewer rows.
         """
         if is_under_way(self._cluster, self._name):
             # Of a driver that is no more: aborts it, or waits until what it has decided is done.
@@ -123,7 +123,7 @@ class CommitNote:
     def _settles(self, note: _Note, batch_id: int, rows: int | None) -> bool:
         """True if the micro-batch is committed, by now. Spark has noted it as done before there
         can be a note of a later one: who asks for it then has gone back, and his micro-batch of
-        this number may have other records. So may the last one, where other rows show it."""
+        this number may have other records. So may the last one, where more rows show it."""
         if note.batch_id > batch_id:
             raise self._other_checkpoint(
                 f"micro-batch {note.batch_id} of this query is in the topic, and micro-batch "
@@ -132,7 +132,8 @@ class CommitNote:
             )
         if note.batch_id < batch_id or not self._finish(note):
             return False
-        if None not in (note.rows, rows) and note.rows != rows:
+        # Fewer may come: compaction or retention may have taken some from the topics meanwhile.
+        if rows is not None and note.rows < rows:
             raise self._other_checkpoint(
                 f"micro-batch {batch_id} of this query is in the topic with {note.rows} rows, and "
                 f"comes with {rows} now: the checkpoint is an old one that was restored, or a copy "
@@ -227,25 +228,22 @@ def packed(name: str, transactions: Sequence[OpenTransaction], rows: int) -> str
 def _task_of(name: str, transaction: OpenTransaction) -> tuple[int, int]:
     """The numbers of the task and of its attempt."""
     task, _, attempt = transaction.transactional_id.removeprefix(f"{name}-").partition("-")
-    return int(task), int(attempt or 0)
+    return int(task), int(attempt)
 
 
-def unpacked(name: str, text: str) -> tuple[list[OpenTransaction], int | None]:
+def unpacked(name: str, text: str) -> tuple[list[OpenTransaction], int]:
     """The other way. Raises `KafkaliteError` for what `packed` has not made."""
     try:
         inflater = zlib.decompressobj()
         told = inflater.decompress(base64.b64decode(text, validate=True), NOTE_BYTES_MAX)
-        tasks, producer_ids, epochs, *more = json.loads(told)
-        rows, attempts = (*more, None, None)[:2]  # which notes of earlier versions do not have
-        numbers = (*tasks, *producer_ids, *epochs, *(attempts or ()), 0 if rows is None else rows)
+        tasks, producer_ids, epochs, rows, attempts = json.loads(told)
+        numbers = (*tasks, *producer_ids, *epochs, rows, *attempts)
         if not all(type(each) is int for each in numbers):
             raise ValueError("numbers of tasks, and that of the rows")
-        ends = tasks
-        if attempts is not None:
-            ends = [f"{task}-{attempt}" for task, attempt in zip(tasks, attempts, strict=True)]
+        columns = zip(tasks, attempts, producer_ids, epochs, strict=True)
         found = [
-            OpenTransaction(f"{name}-{end}", producer_id, epoch)
-            for end, producer_id, epoch in zip(ends, producer_ids, epochs, strict=True)
+            OpenTransaction(f"{name}-{task}-{attempt}", producer_id, epoch)
+            for task, attempt, producer_id, epoch in columns
         ]
     except (ValueError, TypeError, RecursionError, zlib.error) as error:
         raise KafkaliteError(

@@ -11,8 +11,9 @@ A batch query gives each attempt of a task a transactional id of its own, so tha
 of one task only the one that Spark counts is committed; the driver aborts what the others left
 open, for as long as tasks that Spark has killed may go on. It commits nothing unless every
 transaction is still open. In `foreachBatch` the ids are `<prefix>-<query id>-b-<task>-<attempt>`,
-again and again, since a stream goes on for months and brokers keep each id for a week; the driver
-ends those that its tasks have told, since another query of the same micro-batch may be writing.
+again and again, since a stream goes on for months and brokers keep each id for a week. Saves that
+run side by side in one micro-batch need prefixes of their own: each aborts what others of its ids
+left open.
 
 A stream's ids are `<prefix>-<query id>-<task>-<attempt>`, again and again as well; attempts that
 run at once have different ones. What killed attempts and earlier runs left open, the driver aborts
@@ -67,9 +68,10 @@ BATCH_ID = "streaming.sql.batchId"
 KILLED_TASKS_GO_ON_S: Final = 3.0
 """How long a task that Spark kills may write: its Python worker has two seconds to end
 (`spark.python.task.killTimeout`)."""
-ATTEMPTS: Final = 61
-"""As many ids has a task of a stream. Spark numbers the attempts of all tasks through: by a prime,
-those of a stage that it runs again have other ids, whatever the number of its tasks."""
+STAGE_ATTEMPTS, TASK_ATTEMPTS = 61, 8
+"""A task of a stream has the product of them as ids. Spark numbers the attempts of all tasks
+through: by a prime, those of a stage that it runs again mostly have other ids. Attempts at a task
+within one run of its stage, as of speculation, are told apart by their own number."""
 ABORT_PAUSE_S: Final = 0.25
 """Between two looks at what such tasks have begun."""
 
@@ -135,8 +137,7 @@ class BatchWriter(DataSourceArrowWriter):
                     f"{self._options.settings.transaction_timeout_ms}"
                 )
             _commit(cluster, transactions)
-            if _query(messages) is None:
-                _abort_open(self._options, cluster, self._ids)
+            _abort_open(self._options, cluster, self._own_ids(messages))
 
     def abort(self, messages: Messages) -> None:
         """On the driver, after a task or the commit has failed."""
@@ -144,8 +145,12 @@ class BatchWriter(DataSourceArrowWriter):
             return
         with suppress(KafkaliteError), _cluster(self._options) as cluster:
             _abort(cluster, _transactions(messages))
-            query = _query(messages)
-            _abort_late(self._options, cluster, self._ids if query is None else f"{query}-")
+            _abort_late(self._options, cluster, self._own_ids(messages))
+
+    def _own_ids(self, messages: Messages) -> str:
+        """How the transactional ids of its tasks begin."""
+        query = _query(messages)
+        return self._ids if query is None else f"{query}-"
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -242,7 +247,9 @@ def _task() -> TaskContext:
 
 def _id(query: str, task: TaskContext) -> str:
     """The transactional id of an attempt of a stream's task."""
-    return f"{query}-{task.partitionId()}-{task.taskAttemptId() % ATTEMPTS}"
+    attempt = task.taskAttemptId() % STAGE_ATTEMPTS * TASK_ATTEMPTS
+    attempt += task.attemptNumber() % TASK_ATTEMPTS
+    return f"{query}-{task.partitionId()}-{attempt}"
 
 
 def _cluster(options: WriteOptions) -> Cluster:
