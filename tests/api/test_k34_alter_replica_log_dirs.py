@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -26,7 +26,6 @@ from api.raw import Connection
 from kafkalite.api import k34_alter_replica_log_dirs
 from kafkalite.api.deadline import CHANGE_WAIT_MS
 from kafkalite.protocol import codes, messages
-from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future, Tasks
 from kafkalite.timers import Timers
 
@@ -226,29 +225,91 @@ def test_a_directory_is_kept_in_mind_for_a_partition_that_is_still_to_be_made(
                 assert home_of(connection, topic) == path
 
 
+class Handled:
+    """A request for partitions of one topic, whose thread runs when `begin` is called."""
+
+    def __init__(self, partitions: list[int]) -> None:
+        self.timers = Timers()
+        self.tasks = Tasks(self.timers, lambda error: pytest.fail(str(error)), lambda: 0)
+        self.asked: list[int] = []
+        self.outcomes: dict[int, Callable[[], tuple[int, str]]] = {}
+        """What comes of a partition where its move does not simply begin."""
+        self.preferred: list[tuple[str, int, bytes]] = []
+        self.warnings: list[str] = []
+        context: Any = SimpleNamespace(
+            tasks=self.tasks,
+            time_limit=self.tasks.until,
+            may=lambda *_: True,
+            background=SimpleNamespace(run=self._run),
+            log=SimpleNamespace(warning=self.warnings.append),
+            moves=SimpleNamespace(
+                begin=self._begin, directory_id=lambda at: f"id of {at}".encode()
+            ),
+            replicas=SimpleNamespace(prefer=lambda *preferred: self.preferred.append(preferred)),
+        )
+        kind = messages.AlterReplicaLogDirsRequest.AlterReplicaLogDir
+        topic = kind.AlterReplicaLogDirTopic(name="t", partitions=partitions)
+        asked = messages.AlterReplicaLogDirsRequest(dirs=[kind(path="/two", topics=[topic])])
+        handle: Any = k34_alter_replica_log_dirs.handle
+        self.answer = self.tasks.start(handle(context, None, asked))
+
+    def let_time_pass(self) -> None:
+        """Lets as much time pass as clients wait."""
+        due = self.timers.pop_due(CHANGE_WAIT_MS)
+        assert due is not None
+        due()
+        self.go_on()
+
+    def go_on(self) -> None:
+        while self.tasks.ready:
+            self.tasks.ready.popleft()()
+
+    def codes(self) -> list[int]:
+        (result,) = self.answer.result().results
+        return [each.error_code for each in result.partitions]
+
+    def _run(self, work: Callable[[], None]) -> Future[None]:
+        self.begin = work
+        return Future[None]()
+
+    def _begin(self, _topic: str, partition: int, _path: str) -> tuple[int, str]:
+        self.asked.append(partition)
+        return self.outcomes.get(partition, lambda: (0, ""))()
+
+
 def test_who_asks_is_answered_although_a_disk_does_not_answer() -> None:
     """The request waited for good, and each later one with a thread of its own."""
-    timers = Timers()
-    tasks = Tasks(timers, lambda error: pytest.fail(str(error)), lambda: 0)
-    context: Any = SimpleNamespace(
-        tasks=tasks,
-        time_limit=tasks.until,
-        may=lambda *_: True,
-        background=SimpleNamespace(run=lambda _: Future[Any]()),
-        log=Log("error"),
-    )
-    kind = messages.AlterReplicaLogDirsRequest.AlterReplicaLogDir
-    topic = kind.AlterReplicaLogDirTopic(name="t", partitions=[0, 1])
-    asked = messages.AlterReplicaLogDirsRequest(dirs=[kind(path="/two", topics=[topic])])
-    handle: Any = k34_alter_replica_log_dirs.handle
-    answer = tasks.start(handle(context, None, asked))
-    assert timers.pop_due(CHANGE_WAIT_MS - 1) is None
-    assert not answer.is_done
-    due = timers.pop_due(CHANGE_WAIT_MS)
-    assert due is not None
-    due()
-    while tasks.ready:
-        tasks.ready.popleft()()
-    (result,) = answer.result().results
-    found = [each.error_code for each in result.partitions]
-    assert found == [codes.KAFKA_STORAGE_ERROR] * 2
+    handled = Handled([0, 1])
+    assert handled.timers.pop_due(CHANGE_WAIT_MS - 1) is None
+    assert not handled.answer.is_done
+    handled.let_time_pass()
+    assert handled.codes() == [codes.KAFKA_STORAGE_ERROR] * 2
+    assert handled.warnings == ["AlterReplicaLogDirs: a log directory does not answer"]
+
+
+def test_what_was_refused_does_not_begin_later_and_what_had_begun_is_answered() -> None:
+    """When the disk answered again the rest of the request was done: it ended moves that had been
+    granted since. Each partition was answered with an error, and no directory was kept in mind."""
+    handled = Handled([0, 1, 2, 3, 4])
+
+    def answers_late() -> tuple[int, str]:
+        handled.let_time_pass()
+        return 0, ""
+
+    handled.outcomes = {
+        1: lambda: (codes.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"),
+        2: answers_late,
+    }
+    handled.begin()
+    refused = codes.KAFKA_STORAGE_ERROR
+    assert handled.codes() == [0, codes.UNKNOWN_TOPIC_OR_PARTITION, refused, refused, refused]
+    assert handled.asked == [0, 1, 2]
+    assert handled.preferred == [("t", 1, b"id of /two")]
+
+
+def test_a_stop_of_the_broker_does_not_blame_a_log_directory() -> None:
+    handled = Handled([0, 1])
+    handled.tasks.stop()
+    handled.go_on()
+    assert handled.codes() == [codes.KAFKA_STORAGE_ERROR] * 2
+    assert handled.warnings == []

@@ -12,10 +12,13 @@ replica's directory; LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR where that directory
 that of the replica; UNKNOWN_TOPIC_OR_PARTITION; REPLICA_NOT_AVAILABLE of a partition that this
 broker has no replica of; KAFKA_STORAGE_ERROR while any log directory is offline. Where there is no
 replica yet the directory is kept in mind for it. KAFKA_STORAGE_ERROR as well where a disk does not
-answer for as long as clients wait: what has begun by then goes on.
+answer for as long as clients wait, of each partition whose move has not begun by then: the one that
+the disk was asked for may begin later, those behind it do not.
 
 Version notes: v2 is flexible; nothing else differs.
 """
+
+import threading
 
 from kafkalite import _native
 from kafkalite.access import ALTER, CLUSTER
@@ -54,25 +57,34 @@ async def handle(
 
 
 async def _begin(context: Context, asked: dict[tuple[str, int], str]) -> dict[tuple[str, int], int]:
-    def begin() -> dict[tuple[str, int], tuple[int, str]]:
-        return {
-            (name, index): context.moves.begin(name, index, path)
-            for (name, index), path in asked.items()
-        }
+    begun: dict[tuple[str, int], tuple[int, str]] = {}
+    is_answered = threading.Event()
 
+    def begin() -> None:
+        for (name, index), path in asked.items():
+            # What was refused must not undo what another request has been granted since.
+            if is_answered.is_set():
+                return
+            begun[name, index] = context.moves.begin(name, index, path)
+
+    code_of_others = codes.KAFKA_STORAGE_ERROR
     try:
         with context.time_limit(CHANGE_WAIT_MS):
-            begun = await context.background.run(begin)
+            await context.background.run(begin)
     except TimedOutError:
-        context.log.warning(f"{NAME}: a log directory does not answer")
-        return dict.fromkeys(asked, codes.KAFKA_STORAGE_ERROR)
+        if not context.tasks.is_stopping:
+            context.log.warning(f"{NAME}: a log directory does not answer")
     except KafkaliteError as error:
         context.log.error(f"{NAME}: {error}")
-        return dict.fromkeys(asked, codes.UNKNOWN_SERVER_ERROR)
-    for (name, index), (code, sentence) in begun.items():
+        code_of_others = codes.UNKNOWN_SERVER_ERROR
+    is_answered.set()
+    found = dict.fromkeys(asked, code_of_others)
+    # A copy: the thread may add the one that it is at.
+    for (name, index), (code, sentence) in dict(begun).items():
+        found[name, index] = code
         if code:
             context.log.warning(f"{name}-{index} is not moved: {sentence}")
         directory = context.moves.directory_id(asked[name, index]) if code in NOT_THERE else None
         if directory is not None:
             context.replicas.prefer(name, index, directory)
-    return {place: code for place, (code, _) in begun.items()}
+    return found
