@@ -8,8 +8,8 @@ use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::clock::wall_ms;
 use kafkalite::log::append::AppendRequest;
 use kafkalite::log::config::{CleanupPolicy, LogConfig};
-use kafkalite::log::directory::LogDirectory;
 use kafkalite::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
+use kafkalite::log::directory::{LogDirectory, NewLog};
 use kafkalite::log::log::Log;
 use kafkalite::log::maintain::housekeeper::{
     CleanerSettings, Housekeeper, HousekeeperThread, Intervals,
@@ -198,6 +198,37 @@ fn a_sleeping_housekeeper_is_woken_for_what_is_condemned_meanwhile() {
     while deleted_files(&log) > 0 || renamed.exists() {
         assert!(started.elapsed().as_secs() < 8, "nobody has unlinked it");
         std::thread::sleep(std::time::Duration::from_millis(5)); // a poll
+    }
+    keeper.stop();
+}
+
+/// It stood until the next chore, up to a minute: a start in that time took the move up again.
+#[test]
+fn a_future_replica_that_is_given_up_goes_at_once_although_the_next_chore_is_far() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = open(home.path());
+    let on_error = Box::new(|error: &kafkalite::error::Error| panic!("{error}"));
+    let intervals = Intervals {
+        first_retention_check_ms: Intervals::default().retention_check_ms,
+        ..Intervals::default()
+    };
+    let keeper = Housekeeper::new(directory.clone(), intervals, wall_ms(), on_error);
+    let keeper = HousekeeperThread::start(keeper).unwrap();
+    let wanted = NewLog {
+        topic: Arc::from("t"),
+        partition: 0,
+        topic_id: Uuid([1; 16]),
+        config: LogConfig::default(),
+        leader_epoch: None,
+    };
+    let future = directory.create_future(wanted, wall_ms()).unwrap();
+    let lies_in = future.directory();
+    // Less than a minute, after which the thread would have looked by itself.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(45);
+    directory.give_up_future(&future);
+    while lies_in.exists() {
+        assert!(std::time::Instant::now() < deadline, "nobody heard of it");
+        std::thread::yield_now();
     }
     keeper.stop();
 }

@@ -269,7 +269,7 @@ impl World {
         self.note(|| sentence);
     }
 
-    /// The thread that moves replicas.
+    /// The thread that moves replicas, and what the housekeepers do for it.
     fn go_on_moving(&mut self, id: i32) {
         let now_ms = self.clock_of(id);
         let Some(node) = self.broker(id).node() else {
@@ -277,6 +277,9 @@ impl World {
         };
         let before = node.moves().count();
         node.step_moves(MOVED_BYTES, now_ms);
+        for directory in node.directories() {
+            drop(directory.delete_given_up(now_ms));
+        }
         let ended = before - node.moves().count();
         for place in seam::take_assignments(node) {
             self.assign_directory(id, place);

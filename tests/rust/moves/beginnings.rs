@@ -12,12 +12,12 @@ use kafkalite::node::{Claimed, MoveRefusal, Node, NodeOptions};
 use super::{Nobody, plan};
 use crate::log_directory::NOW_MS;
 use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::faults::{Failure, Fault};
 
 const PATHS: [&str; 3] = ["/one", "/two", "/three"];
 
 /// Node 1, with three partitions in the first directory.
-fn node() -> Arc<Node> {
-    let storage = MemoryStorage::default();
+fn node(storage: &MemoryStorage) -> Arc<Node> {
     for path in PATHS.iter().chain(&["/meta"]) {
         storage.create_directory_all(path.as_ref()).unwrap();
     }
@@ -31,7 +31,7 @@ fn node() -> Arc<Node> {
         open_segments_max: 64,
         now_ms: NOW_MS,
     };
-    let claimed = Claimed::open_in(Arc::new(storage), options).unwrap();
+    let claimed = Claimed::open_in(Arc::new(storage.clone()), options).unwrap();
     let home = claimed.directories()[0].identity().directory_id.unwrap();
     let mut plan = plan(1, 0, home);
     plan.partitions = vec![plan.partitions[0].clone(); 3];
@@ -42,7 +42,7 @@ fn node() -> Arc<Node> {
 /// The second one had waited for the first, and each later request for it, on a thread of its own.
 #[test]
 fn a_disk_that_does_not_answer_hinders_no_move_into_another_one() {
-    let node = node();
+    let node = node(&MemoryStorage::default());
     let move_to = |partition: i32, path: &str| {
         let path = Path::new(path);
         node.alter_log_dir("t", partition, path, NOW_MS)
@@ -69,4 +69,30 @@ fn a_disk_that_does_not_answer_hinders_no_move_into_another_one() {
         assert_eq!(hangs.join().unwrap(), Ok(()));
     });
     assert_eq!(move_to(2, "/two"), Ok(()));
+}
+
+/// The future replica there was renamed first, for as long as that took.
+#[test]
+fn a_move_that_ends_one_to_a_disk_that_does_not_answer_asks_nothing_of_it() {
+    let storage = MemoryStorage::default();
+    let node = node(&storage);
+    // Nobody takes a step meanwhile.
+    node.resume_moves(0, |_| ());
+    let two = Path::new("/two");
+    assert_eq!(node.alter_log_dir("t", 0, two, NOW_MS), Ok(()));
+    let call = Fault::at_call(1, Failure::Io);
+    storage.inject(Fault {
+        path_part: "/two".to_owned(),
+        ..call.lasting()
+    });
+    let three = Path::new("/three");
+    assert_eq!(node.alter_log_dir("t", 0, three, NOW_MS), Ok(()));
+    assert!(!storage.has_struck());
+    let futures = node.futures();
+    assert_eq!(futures.len(), 1);
+    assert_eq!(futures[0].path, three);
+    // The housekeeper of the directory asks.
+    storage.heal();
+    node.directories()[1].delete_given_up(NOW_MS).unwrap();
+    assert_eq!(node.directories()[1].future_names().unwrap(), []);
 }

@@ -94,6 +94,11 @@ impl World {
         assert!(self.log.directory().starts_with(path));
     }
 
+    /// Does what the housekeeper of the second directory is woken for.
+    fn keep_house(&self) {
+        self.directory(1).delete_given_up(NOW_MS).unwrap();
+    }
+
     fn has_future_in(&self, path: &str) -> bool {
         has_future_in(&self.storage, path)
     }
@@ -278,7 +283,7 @@ fn the_future_replica_of_an_offline_replica_goes_when_other_nodes_get_the_partit
     let delta = MetadataDelta { deleted, changed };
     world.node.publish(delta).unwrap();
     assert_eq!(world.node.futures().len(), 0);
-    world.directory(1).delete_given_up(NOW_MS).unwrap();
+    world.keep_house();
     world.directory(1).remove_condemned(i64::MAX).unwrap();
     let left = world.storage.files().into_keys();
     assert!(!left.into_iter().any(|file| file.starts_with("/two/t-0")));
@@ -318,6 +323,7 @@ fn a_move_back_ends_the_move_and_another_one_may_begin() {
     let world = World::about_to_move();
     world.move_to(ONE).unwrap();
     assert_eq!(world.told(), world.ids[0]);
+    world.keep_house();
     assert!(!world.has_future_in(TWO) && !world.log.is_moving());
     world.wait_for_end();
     world.move_to(TWO).unwrap();
@@ -375,6 +381,7 @@ fn the_end_of_a_topic_ends_its_move() {
     let deleted = directory.delete_forgotten(&replicas[0].log, "unique", NOW_MS);
     deleted.unwrap();
     world.wait_for_end();
+    world.keep_house();
     assert!(!world.has_future_in(TWO));
     append(&next, &mut batch(0, 5)).unwrap();
     assert_eq!(world.node.moves().assignments.take().len(), 1, "it stays");

@@ -91,11 +91,13 @@ impl LogDirectory {
         Ok(())
     }
 
-    /// As `delete_future`, but asks nothing of the disk: the directory is
-    /// renamed by `delete_given_up`.
+    /// As `delete_future`, but asks nothing of the disk: the directory is renamed by
+    /// `delete_given_up`, for which the housekeeper is woken. A start that finds it as it was takes
+    /// the move up again.
     pub fn give_up_future(&self, future: &Arc<Log>) {
         if self.forget_future(future) {
             self.given_up.lock().push(future.clone());
+            self.deletions.wake();
         }
     }
 

@@ -128,6 +128,13 @@ impl Deletions {
         *self.wake.lock() = Some(Box::new(wake));
     }
 
+    /// Something is due that is not noted here.
+    pub fn wake(&self) {
+        if let Some(wake) = &*self.wake.lock() {
+            wake();
+        }
+    }
+
     pub fn add_directory(&self, path: PathBuf, until: Deadline) {
         self.directories.lock().push((until, path));
         self.expect(until.due_ms());
@@ -167,10 +174,8 @@ impl Deletions {
     }
 
     fn expect(&self, due_ms: i64) {
-        if due_ms < self.expected_ms.fetch_min(due_ms, Ordering::SeqCst)
-            && let Some(wake) = &*self.wake.lock()
-        {
-            wake();
+        if due_ms < self.expected_ms.fetch_min(due_ms, Ordering::SeqCst) {
+            self.wake();
         }
     }
 }

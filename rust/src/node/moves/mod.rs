@@ -131,7 +131,7 @@ impl Node {
             let sentence = "an earlier move does not come to its beginning".to_owned();
             return Err(MoveRefusal::Offline(sentence));
         };
-        if self.is_moving_to(log, &to, now_ms)? || Arc::ptr_eq(replica.directory(), &to) {
+        if self.is_moving_to(log, &to)? || Arc::ptr_eq(replica.directory(), &to) {
             return Ok(());
         }
         let from = replica.directory().clone();
@@ -167,13 +167,13 @@ impl Node {
         }
     }
 
-    /// Says whether a log is on its way to this directory. A move to another one is given up;
-    /// errors: it is in a call that does not come back, and ends after that.
+    /// Says whether a log is on its way to this directory. A move to another one is given up, which
+    /// asks nothing of that one's disk; errors: it is in a call that does not come back, and ends
+    /// after that.
     fn is_moving_to(
         &self,
         log: &Arc<Log>,
         to: &Arc<LogDirectory>,
-        now_ms: i64,
     ) -> std::result::Result<bool, MoveRefusal> {
         let all = self.moves.all.lock().clone();
         for each in all.iter().filter(|each| Arc::ptr_eq(&each.log, log)) {
@@ -190,7 +190,7 @@ impl Node {
                 let sentence = format!("its move to {to} does not come to its end");
                 return Err(MoveRefusal::Offline(sentence));
             };
-            each.give_up(&mut work, &self.moves, now_ms);
+            each.give_up(&mut work, &self.moves);
         }
         Ok(false)
     }
@@ -372,7 +372,7 @@ impl Node {
             return Step::Over;
         }
         if moving.is_cancelled.load(Ordering::Acquire) || moving.to.health().is_offline() {
-            moving.give_up(&mut work, &self.moves, now_ms);
+            moving.give_up(&mut work, &self.moves);
             return Step::Over;
         }
         if moving.from.health().is_offline() {

@@ -297,16 +297,14 @@ impl Move {
         format!("{}-{}", self.log.topic(), self.log.partition())
     }
 
-    /// The future replica goes; the controller is told where the log lies,
-    /// if it was told otherwise.
-    pub(super) fn give_up(&self, work: &mut Work, moves: &Moves, now_ms: i64) {
+    /// The future replica goes; the controller is told where the log lies, if it was told
+    /// otherwise. Waits for no disk: who asks for another move is not to wait for that of this one.
+    pub(super) fn give_up(&self, work: &mut Work, moves: &Moves) {
         if std::mem::replace(&mut work.is_over, true) {
             return;
         }
         self.log.set_moving(false);
-        if let Err(error) = self.to.delete_future(&work.copying.future, now_ms) {
-            moves.tell(format!("the future replica of {}: {error}", self.name()));
-        }
+        self.to.give_up_future(&work.copying.future);
         self.stay(moves);
     }
 }
