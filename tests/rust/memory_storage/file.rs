@@ -80,6 +80,7 @@ impl StorageFile for MemoryFile {
             .iter()
             .flat_map(|buffer| buffer.iter().copied())
             .collect();
+        self.storage.call_hook(Operation::Write, &self.path);
         let mut state = self.storage.state.lock();
         let struck = state.strike(Operation::Write, &self.path);
         let is_second = std::mem::take(&mut state.next_write_fails);

@@ -153,11 +153,15 @@ impl MemoryStorage {
         self.state.lock().open_files_max
     }
 
-    fn call(&self, operation: Operation, path: &Path) -> io::Result<()> {
+    fn call_hook(&self, operation: Operation, path: &Path) {
         let hook = self.state.lock().take_hook(operation, path);
         if let Some(hook) = hook {
             hook();
         }
+    }
+
+    fn call(&self, operation: Operation, path: &Path) -> io::Result<()> {
+        self.call_hook(operation, path);
         match self.state.lock().strike(operation, path) {
             None => Ok(()),
             Some(failure) => Err(failure.error()),

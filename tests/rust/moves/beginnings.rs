@@ -2,17 +2,18 @@
 //! others are refused in time.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use kafkalite::log::storage::Storage;
 use kafkalite::node::{Claimed, MoveRefusal, Node, NodeOptions};
 
-use super::{Nobody, plan};
+use super::{Nobody, PIECE_BYTES, plan};
+use crate::log::{append, batch};
 use crate::log_directory::NOW_MS;
 use crate::memory_storage::MemoryStorage;
-use crate::memory_storage::faults::{Failure, Fault};
+use crate::memory_storage::faults::{Failure, Fault, Operation};
 
 const PATHS: [&str; 3] = ["/one", "/two", "/three"];
 
@@ -95,4 +96,46 @@ fn a_move_that_ends_one_to_a_disk_that_does_not_answer_asks_nothing_of_it() {
     storage.heal();
     node.directories()[1].delete_given_up(NOW_MS).unwrap();
     assert_eq!(node.directories()[1].future_names().unwrap(), []);
+}
+
+/// It had its turn in the new directory while it waited for the old one.
+#[test]
+fn a_move_that_ends_one_whose_disk_does_not_answer_hinders_no_other_into_the_new_directory() {
+    let storage = MemoryStorage::default();
+    let node = node(&storage);
+    // Who moves takes the steps.
+    node.resume_moves(0, |_| ());
+    let move_to = |partition: i32, path: &str| {
+        let path = Path::new(path);
+        node.alter_log_dir("t", partition, path, NOW_MS)
+    };
+    let image = node.image();
+    let replica = image.topic("t").unwrap().replica(0).unwrap();
+    append(&replica.log, &mut batch(0, 5)).unwrap();
+    assert_eq!(move_to(0, "/two"), Ok(()));
+    thread::scope(|scope| {
+        let (asks, is_asked) = mpsc::channel();
+        let (does_not_answer, answer) = mpsc::channel::<()>();
+        storage.before(Operation::Write, "/two/t-0", move || {
+            asks.send(()).unwrap();
+            // It comes by an end of the channel.
+            assert!(answer.recv().is_err());
+        });
+        let hangs = scope.spawn(|| node.step_moves(PIECE_BYTES, NOW_MS));
+        is_asked.recv_timeout(Duration::from_secs(60)).unwrap();
+        let waits = scope.spawn(|| move_to(0, "/three"));
+        while !waits.is_finished() {
+            assert_eq!(move_to(1, "/three"), Ok(()));
+            assert_eq!(move_to(1, "/one"), Ok(()));
+            thread::sleep(Duration::from_millis(10)); // A poll.
+        }
+        assert!(matches!(
+            waits.join().unwrap(),
+            Err(MoveRefusal::Offline(_))
+        ));
+        assert!(!hangs.is_finished());
+        drop(does_not_answer);
+        hangs.join().unwrap();
+    });
+    assert_eq!(move_to(0, "/three"), Ok(()));
 }

@@ -46,7 +46,7 @@ use crate::replica::moves::{Copying, DirectoryAssignment};
 use crate::uuid::Uuid;
 
 pub use under_way::Moves;
-use under_way::{Move, Work};
+use under_way::{Move, Turn, Work};
 
 /// The longest name of a directory.
 const NAME_BYTES_MAX: usize = 255;
@@ -127,8 +127,9 @@ impl Node {
         let log = &replica.log;
         let topic_id = log.topic_id().unwrap_or(Uuid::ZERO);
         let beginnings = &self.moves.beginnings;
-        let Some(_begins) = beginnings.begin(topic, partition, to.path()) else {
-            let sentence = "an earlier move does not come to its beginning".to_owned();
+        let turn = Turn::Partition(topic.to_owned(), partition);
+        let Some(_turn) = beginnings.take(turn) else {
+            let sentence = "an earlier move of it does not come to its beginning".to_owned();
             return Err(MoveRefusal::Offline(sentence));
         };
         if self.is_moving_to(log, &to)? || Arc::ptr_eq(replica.directory(), &to) {
@@ -147,7 +148,14 @@ impl Node {
             config: (*log.config()).clone(),
             leader_epoch: None,
         };
-        let made = to.create_future(wanted, now_ms);
+        let made = {
+            let Some(_turn) = beginnings.take(Turn::Directory(to.path().to_path_buf())) else {
+                let to = to.path().display();
+                let sentence = format!("an earlier move to {to} does not come to its beginning");
+                return Err(MoveRefusal::Offline(sentence));
+            };
+            to.create_future(wanted, now_ms)
+        };
         let future = made.map_err(|error| MoveRefusal::Offline(error.to_string()))?;
         self.begin_move(topic_id, (from, to), log, future);
         Ok(())
@@ -255,7 +263,8 @@ impl Node {
             for future in to.futures() {
                 let (topic, partition) = (future.topic(), future.partition());
                 let beginnings = &self.moves.beginnings;
-                let Some(_begins) = beginnings.begin(topic, partition, to.path()) else {
+                let turn = Turn::Partition(topic.to_owned(), partition);
+                let Some(_turn) = beginnings.take(turn) else {
                     continue; // The next start goes on with it.
                 };
                 let topic = image.topic(future.topic());

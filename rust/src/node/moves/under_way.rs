@@ -2,7 +2,7 @@
 //! and how fast they may copy.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -52,60 +52,52 @@ pub struct Moves {
     pub(super) beginnings: Beginnings,
 }
 
-/// Moves that are beginning, each with its partition and the path of the directory that it goes to:
-/// one at a time of either, so that a partition has one future replica, and a disk that does not
-/// answer hinders nobody who does not need it.
+/// Whose turn it is where moves begin, and since when. A disk that does not answer hinders nobody
+/// who does not need it: what the end of an earlier move waits for is no matter of the directory
+/// that the next one goes to.
 #[derive(Default)]
 pub(super) struct Beginnings {
-    all: Mutex<Vec<Beginning>>,
+    taken: Mutex<Vec<(Turn, Instant)>>,
     has_ended: Condvar,
 }
 
-#[derive(Clone, PartialEq)]
-struct Beginning {
-    topic: String,
-    partition: i32,
-    to: PathBuf,
-    since: Instant,
+/// One at a time has each; who needs both takes them in this order.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// To begin a move of a partition, or end one, so that it has one future replica.
+    Partition(String, i32),
+    /// To make a future replica in the directory at a path.
+    Directory(PathBuf),
 }
 
-/// Nobody else begins a move of its partition, or into its directory, before this is dropped.
-pub(super) struct Begins<'a> {
+/// Nobody else has the turn before this is dropped.
+pub(super) struct Taken<'a> {
     beginnings: &'a Beginnings,
-    own: Beginning,
+    turn: Turn,
 }
 
 impl Beginnings {
     /// Waits for those before. `None`: one of them has not ended within `MOVE_BEGIN_WAIT`.
-    pub(super) fn begin(&self, topic: &str, partition: i32, to: &Path) -> Option<Begins<'_>> {
-        let mut all = self.all.lock();
-        let hinders = |each: &&Beginning| {
-            each.to == to || (each.topic == topic && each.partition == partition)
-        };
-        while let Some(before) = all.iter().find(hinders) {
-            let deadline = before.since + MOVE_BEGIN_WAIT;
-            if self.has_ended.wait_until(&mut all, deadline).timed_out() {
+    pub(super) fn take(&self, turn: Turn) -> Option<Taken<'_>> {
+        let mut taken = self.taken.lock();
+        while let Some((_, since)) = taken.iter().find(|(other, _)| *other == turn) {
+            let deadline = *since + MOVE_BEGIN_WAIT;
+            if self.has_ended.wait_until(&mut taken, deadline).timed_out() {
                 return None;
             }
         }
-        let own = Beginning {
-            topic: topic.to_owned(),
-            partition,
-            to: to.to_path_buf(),
-            since: Instant::now(),
-        };
-        all.push(own.clone());
-        Some(Begins {
+        taken.push((turn.clone(), Instant::now()));
+        Some(Taken {
             beginnings: self,
-            own,
+            turn,
         })
     }
 }
 
-impl Drop for Begins<'_> {
+impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let mut all = self.beginnings.all.lock();
-        all.retain(|each| *each != self.own);
+        let mut taken = self.beginnings.taken.lock();
+        taken.retain(|(turn, _)| *turn != self.turn);
         self.beginnings.has_ended.notify_all();
     }
 }
