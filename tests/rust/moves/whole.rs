@@ -2,6 +2,7 @@
 //! starts, how far it is clean.
 
 use std::fmt::{Debug, Formatter};
+use std::path::Path;
 
 use kafkalite::batch::EndTransactionMarker;
 use kafkalite::batch::build::{BatchBuilder, BatchOptions, end_transaction_marker};
@@ -9,10 +10,13 @@ use kafkalite::batch::validate::AppendOrigin;
 use kafkalite::log::append::{AppendInfo, AppendRequest};
 use kafkalite::log::compact::cleaner_checkpoint;
 use kafkalite::log::config::LogConfig;
+use kafkalite::log::directory::offset_checkpoint::{OffsetCheckpoint, TopicPartition};
 use kafkalite::log::log::Log;
+use kafkalite::log::names;
 use kafkalite::replica::moves::Copying;
+use kafkalite::uuid::Uuid;
 
-use super::{PIECE_BYTES, RECORDS, World, bytes_of, config, copy_all};
+use super::{PIECE_BYTES, RECORDS, TWO, World, bytes_of, config, copy_all};
 use crate::log::{append, batch};
 use crate::log_directory::NOW_MS;
 use crate::memory_storage::crash::Crash;
@@ -250,4 +254,40 @@ fn a_log_that_was_cut_since_it_moved_counts_as_dirty_in_its_new_directory() {
     cleaner_checkpoint::hand_over(&one, &two, &world.log, (truncations, Some(20))).unwrap();
     let known = cleaner_checkpoint::read(&two).unwrap();
     assert_eq!(cleaner_checkpoint::get(&known, &world.log), None);
+}
+
+/// They went on naming it: what was appended to the next one was taken for recovered, and
+/// committed, by a start after a kill.
+#[test]
+fn a_log_that_is_deleted_as_its_move_ends_leaves_no_offsets_to_the_next_of_its_name() {
+    let world = World::filled();
+    let [one, two] = [0, 1].map(|number| world.directory(number).clone());
+    let mut copying = world.begin().unwrap();
+    copy_all(&mut copying).unwrap();
+    copying.prepare().unwrap();
+    two.note_futures().unwrap();
+    let (future, aside) = (copying.future.clone(), one.aside_name(&world.log));
+    let replaced = world.log.replace_by(&future, &aside, NOW_MS, || {
+        copying.finish(PIECE_BYTES, NOW_MS)
+    });
+    let aside = replaced.unwrap().expect("it has all");
+    let names_it = || {
+        let named = |name: &str| {
+            let path = Path::new(TWO).join(name);
+            let known = OffsetCheckpoint::read(&world.storage, &path).unwrap();
+            known.offsets.contains_key(&TopicPartition::of(&world.log))
+        };
+        [
+            names::RECOVERY_POINT_CHECKPOINT,
+            names::HIGH_WATERMARK_CHECKPOINT,
+        ]
+        .map(named)
+    };
+    assert_eq!(names_it(), [true, true]);
+    one.forget("t", 0).unwrap();
+    assert!(!one.hand_over(&world.log, &future, &two, aside, NOW_MS));
+    one.delete_forgotten(&world.log, "unique", NOW_MS).unwrap();
+    two.create_log("t", 0, Uuid([8; 16]), config(), NOW_MS)
+        .unwrap();
+    assert_eq!(names_it(), [false, false]);
 }

@@ -146,7 +146,8 @@ impl LogDirectory {
 
     /// A log of this directory has got the files of `future`, which lay in `to`
     /// (`Log::replace_by`): it is one of the logs there from now on, unless it was deleted
-    /// meanwhile. `aside`, its old files, go after their delay.
+    /// meanwhile: what the checkpoint files there say is nobody's then. `aside`, its old files, go
+    /// after their delay.
     pub fn hand_over(
         &self,
         log: &Arc<Log>,
@@ -158,11 +159,13 @@ impl LogDirectory {
         let due = Deadline::after(log.config().file_delete_delay_ms, now_ms);
         self.deletions.add_directory(aside, due);
         let is_ours = self.has(log) && self.forget(log.topic(), log.partition()).is_some();
-        take_it(&mut to.futures.write(), future);
         if is_ours {
+            take_it(&mut to.futures.write(), future);
             let key = (Arc::from(log.topic()), log.partition());
             let earlier = to.logs.write().insert(key, log.clone());
             assert!(earlier.is_none(), "two logs of one partition");
+        } else {
+            to.forget_future(future);
         }
         is_ours
     }
