@@ -6,10 +6,12 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kafkalite::log::directory::{LogDirectory, NewLog};
 use kafkalite::log::storage::Storage;
 use kafkalite::node::{Claimed, MoveRefusal, Node, NodeOptions};
+use parking_lot::Mutex;
 
-use super::{Nobody, PIECE_BYTES, plan};
+use super::{Nobody, PIECE_BYTES, TOPIC_ID, plan};
 use crate::log::{append, batch};
 use crate::log_directory::NOW_MS;
 use crate::memory_storage::MemoryStorage;
@@ -40,6 +42,16 @@ fn node(storage: &MemoryStorage) -> Arc<Node> {
     Arc::new(loaded.node)
 }
 
+/// The second directory, whose checkpoint files are written before the future replica of the first
+/// partition is made there: they may name one that is gone.
+fn expect_checkpoint_files(node: &Node) -> &Arc<LogDirectory> {
+    let two = &node.directories()[1];
+    let config = super::config();
+    two.create_log("t", 0, TOPIC_ID, config, NOW_MS).unwrap();
+    two.forget("t", 0).unwrap();
+    two
+}
+
 /// The second one had waited for the first, and each later request for it, on a thread of its own.
 #[test]
 fn a_disk_that_does_not_answer_hinders_no_move_into_another_one() {
@@ -48,12 +60,7 @@ fn a_disk_that_does_not_answer_hinders_no_move_into_another_one() {
         let path = Path::new(path);
         node.alter_log_dir("t", partition, path, NOW_MS)
     };
-    // Its file is written before the future replica is made: the topic of that name is gone.
-    let two = &node.directories()[1];
-    let id = node.image().topic("t").unwrap().id;
-    let config = super::config();
-    two.create_log("t", 0, id, config, NOW_MS).unwrap();
-    two.forget("t", 0).unwrap();
+    let two = expect_checkpoint_files(&node);
     thread::scope(|scope| {
         let does_not_answer = two.checkpoint_files();
         let hangs = scope.spawn(|| move_to(0, "/two"));
@@ -138,4 +145,37 @@ fn a_move_that_ends_one_whose_disk_does_not_answer_hinders_no_other_into_the_new
         hangs.join().unwrap();
     });
     assert_eq!(move_to(0, "/three"), Ok(()));
+}
+
+/// Its future replica stood until the next start, and nobody knew why.
+#[test]
+fn a_move_that_is_not_resumed_since_another_one_hangs_is_told() {
+    let node = node(&MemoryStorage::default());
+    let left = NewLog {
+        topic: Arc::from("t"),
+        partition: 0,
+        topic_id: TOPIC_ID,
+        config: super::config(),
+        leader_epoch: None,
+    };
+    node.directories()[2].create_future(left, NOW_MS).unwrap();
+    let two = expect_checkpoint_files(&node);
+    let move_to = |path: &str| node.alter_log_dir("t", 0, Path::new(path), NOW_MS);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        let does_not_answer = two.checkpoint_files();
+        let hangs = scope.spawn(|| move_to("/two"));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while move_to("/one") == Ok(()) {
+            assert!(Instant::now() < deadline, "it has not begun");
+        }
+        let lines = told.clone();
+        node.resume_moves(0, move |line| lines.lock().push(line));
+        assert_eq!(node.moves().count(), 0);
+        drop(does_not_answer);
+        assert_eq!(hangs.join().unwrap(), Ok(()));
+    });
+    let told = told.lock();
+    assert_eq!(told.len(), 1);
+    assert!(told[0].contains("the move of t-0 to /three is not resumed"));
 }

@@ -265,7 +265,13 @@ impl Node {
                 let beginnings = &self.moves.beginnings;
                 let turn = Turn::Partition(topic.to_owned(), partition);
                 let Some(_turn) = beginnings.take(turn) else {
-                    continue; // The next start goes on with it.
+                    // The next start goes on with it.
+                    let (name, to) = (format!("{topic}-{partition}"), to.path().display());
+                    let sentence = format!("the move of {name} to {to} is not resumed");
+                    self.moves.tell(format!(
+                        "{sentence}: another one does not come to its beginning"
+                    ));
+                    continue;
                 };
                 let topic = image.topic(future.topic());
                 let replica = topic.and_then(|topic| topic.replica(future.partition()));
