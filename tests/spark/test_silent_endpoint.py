@@ -71,10 +71,14 @@ def stopped(broker: Broker) -> Iterator[None]:
 
 
 def await_reading(spark: SparkSession) -> None:
-    """Until a task has begun to read."""
+    """Until a task has rows: an endpoint that fails before its schema has come is left for the
+    child."""
     deadline = time.monotonic() + END_S
     allocator = spark._jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
-    while not any("offsets" in each.getName() for each in allocator.getChildAllocators()):
+    while not any(
+        "offsets" in each.getName() and each.getAllocatedMemory()
+        for each in allocator.getChildAllocators()
+    ):
         assert time.monotonic() < deadline, "nothing is read"
 
 
