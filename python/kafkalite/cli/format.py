@@ -7,6 +7,7 @@ here.
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 from kafkalite import _native
@@ -32,6 +33,8 @@ def run(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
     options = command_line().parse_args(arguments)
     config = Config(read_properties(options.config))
+    for sentence in config.warnings:
+        print(f"kafkalite: {sentence}", file=sys.stderr)
     levels = _levels(parse_settings(options.feature))
     metadata_dir = Path(config.metadata_dir())
     paths = dict.fromkeys([*map(Path, config.log_dirs()), metadata_dir])
