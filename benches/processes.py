@@ -1,4 +1,4 @@
-"""What a process has used so far, by what Linux says of it."""
+"""CPU and memory that a process has used so far, as Linux counts them."""
 
 import os
 from pathlib import Path

@@ -1,5 +1,5 @@
-//! What must hold for any bytes that a client sends to the Arrow endpoint: they are a request or
-//! are refused, and what is read of a request keeps the bounds. A broken promise is a panic.
+//! Promises for any bytes that a client sends to the Arrow endpoint: they are a request or are
+//! refused, and what is read of a request keeps the bounds. A broken promise is a panic.
 
 use kafkalite::arrow::serve::request::request_length;
 use kafkalite::arrow::serve::{Losses, Request};

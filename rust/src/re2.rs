@@ -98,8 +98,7 @@ struct Flags {
     dot_takes_newline: bool,
 }
 
-/// Writes a pattern of RE2 in the words of `regex-syntax`, without flags that
-/// outlast what they are at.
+/// Writes a pattern of RE2 in the words of `regex-syntax`, each flag where it holds.
 struct Parser<'a> {
     rest: &'a str,
     out: String,

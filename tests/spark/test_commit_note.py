@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow
 import pytest
@@ -133,41 +133,46 @@ class Attempt(NamedTuple):
         return {sink.QUERY_ID: self.query_id, sink.BATCH_ID: "0"}[name]
 
 
-def test_of_two_attempts_at_a_task_that_run_side_by_side_one_is_committed(
-    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With `spark.speculation` the second attempt fenced the first, which was done, and the query
-    failed."""
+def write_options(servers: str, topic: str) -> WriteOptions:
     told = {"kafka.bootstrap.servers": servers, "topic": topic, "transactional": "true"}
-    schema = StructType([StructField("value", StringType())])
-    writer = sink.StreamWriter(WriteOptions.of(told, schema))
+    return WriteOptions.of(told, StructType([StructField("value", StringType())]))
+
+
+def written_twice(
+    writer: sink.StreamWriter | sink.BatchWriter, monkeypatch: pytest.MonkeyPatch
+) -> list[Any]:
+    """The messages of two attempts at a task, each of which has written a row."""
     query_id, messages = str(uuid.uuid4()), []
     for number in range(2):
         monkeypatch.setattr(sink, "_task", lambda number=number: Attempt(number, query_id))
         rows = pyarrow.record_batch({"value": [f"of attempt {number}"]})
         messages.append(writer.write(iter([rows])))
+    return messages
+
+
+def test_of_two_attempts_at_a_task_that_run_side_by_side_one_is_committed(
+    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `spark.speculation` the second attempt fenced the first, which was done, and the query
+    failed."""
+    writer = sink.StreamWriter(write_options(servers, topic))
+    messages = written_twice(writer, monkeypatch)
     writer.commit(messages[:1], 0)
     assert values(servers, topic, committed=True) == ["of attempt 0"]
     with Cluster(servers) as cluster:
-        assert list(open_ids(cluster, f"kafkalite-spark-{query_id}")) == []
+        assert list(open_ids(cluster, f"{messages[0].query}-")) == []
 
 
 def test_a_save_of_foreachbatch_leaves_nothing_open_of_attempts_that_do_not_count(
     servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers of committed records waited for what an executor that died had left open."""
-    told = {"kafka.bootstrap.servers": servers, "topic": topic, "transactional": "true"}
-    schema = StructType([StructField("value", StringType())])
-    writer = sink.BatchWriter(WriteOptions.of(told, schema))
-    query_id, messages = str(uuid.uuid4()), []
-    for number in range(2):
-        monkeypatch.setattr(sink, "_task", lambda number=number: Attempt(number, query_id))
-        rows = pyarrow.record_batch({"value": [f"of attempt {number}"]})
-        messages.append(writer.write(iter([rows])))
+    writer = sink.BatchWriter(write_options(servers, topic))
+    messages = written_twice(writer, monkeypatch)
     writer.commit(messages[1:])
     assert values(servers, topic, committed=True) == ["of attempt 1"]
     with Cluster(servers) as cluster:
-        assert list(open_ids(cluster, f"kafkalite-spark-{query_id}")) == []
+        assert list(open_ids(cluster, f"{messages[0].query}-")) == []
 
 
 # --- without Spark --------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-//! What counts and what is said of it: the window of time, the broker's CPU and memory from
-//! `/proc`, and one line of JSON.
+//! The window of time that counts, the broker's CPU and memory in it from `/proc`, and the line of
+//! JSON that tells them.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -8,9 +8,9 @@ from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
 REFUSALS_INTERVAL_MS: Final = 1_000
-"""Of what clients are refused for."""
+"""The interval of lines about refusals of clients."""
 TROUBLES_INTERVAL_MS: Final = 60_000
-"""Of what goes wrong between this broker and others, and is tried again all the time."""
+"""The interval of lines about other brokers, which this one asks again all the time."""
 KINDS_MAX: Final = 1_000
 """Troubles that are remembered; beyond, all are told anew."""
 

@@ -52,7 +52,7 @@ class _Note(NamedTuple):
     batch_id: int
     transactions: list[OpenTransaction]
     rows: int
-    """That the micro-batch has."""
+    """The number that the micro-batch has."""
 
 
 class CommitNote:
@@ -75,7 +75,7 @@ class CommitNote:
         return note is not None and self._settles(note, batch_id, None)
 
     def settles(self, batch_id: int, rows: int | None = None) -> bool:
-        """The same on the driver. False: nothing of it is, and only `commit` can change that.
+        """Says the same on the driver. False: nothing of it is, and only `commit` can change that.
         `rows` are those that it has now, where they are known.
 
         Raises `KafkaliteError`, also where it is there with fewer rows.

@@ -81,7 +81,7 @@ class TaskWritten(WriterCommitMessage):
     """The message of a task to the driver."""
 
     records_count: int = 0
-    """That it has written, or passed over, since its micro-batch is committed."""
+    """Records that it has written, or passed over, since its micro-batch is committed."""
     transaction: OpenTransaction | None = None
     topic: str | None = None
     """One that it has written to."""
@@ -275,7 +275,7 @@ def _query(messages: Messages) -> str | None:
 
 
 def _query_of_checkpoint(options: WriteOptions) -> str | None:
-    """That of a stream, if its checkpoint is given by an option and on a disk of this machine."""
+    """Finds the query of a stream whose checkpoint is an option, and on a disk of this machine."""
     prefix, checkpoint = options.transactional_id_prefix, options.checkpoint
     if prefix is None or checkpoint is None:
         return None

@@ -1,5 +1,5 @@
-//! What messages may take while Python's are read and written: elements of a request, memory of an
-//! answer, and steps between which others have the GIL.
+//! Limits of messages that Python reads and writes: elements of a request, memory of an answer, and
+//! steps between which others have the GIL.
 
 use std::cell::{Cell, RefCell};
 

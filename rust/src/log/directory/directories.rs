@@ -153,7 +153,7 @@ impl LogDirectories {
     }
 }
 
-/// Of two directories that hold a log, that of the id `home` and the other one. Errors:
+/// Tells two directories that hold a log apart: that of the id `home`, and the other one. Errors:
 /// `LogDirRefused` if neither has it.
 fn one_of<'d>(
     one: &'d Arc<LogDirectory>,

@@ -11,7 +11,7 @@ use crate::log::append::AppendRequest;
 use crate::log::compact::cleaner_checkpoint;
 use crate::replica::Partition;
 
-/// What a follower's Fetch was about: the leader epoch and the log start offset of the leader, and
+/// The place of a follower's Fetch: the leader epoch and the log start offset of the leader, and
 /// the offset from which it was asked.
 #[derive(Clone, Copy)]
 pub struct FetchedFrom {
