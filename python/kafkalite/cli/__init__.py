@@ -19,32 +19,38 @@ from kafkalite._native import __version__
 # The words of a command -> its module and one line of help. A row is all that a new command adds.
 COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("serve",): ("kafkalite.cli.serve", "run a broker"),
-    ("format",): ("kafkalite.cli.format", "give log directories the id of their cluster"),
-    ("topics",): ("kafkalite.cli.topics.command", "make, list, describe, change, delete topics"),
-    ("configs",): ("kafkalite.cli.configs", "show and change configurations"),
+    ("format",): ("kafkalite.cli.format", "format the log directories of a node"),
+    ("topics",): (
+        "kafkalite.cli.topics.command",
+        "create, list, describe, alter and delete topics",
+    ),
+    ("configs",): ("kafkalite.cli.configs", "describe and alter configurations"),
     ("groups",): (
         "kafkalite.cli.groups.command",
-        "list consumer groups, show their lag, set their offsets",
+        "list consumer groups, show their lag, reset their offsets",
     ),
     ("transactions",): (
         "kafkalite.cli.transactions",
-        "list and describe transactions, end those that hang",
+        "list and describe transactions, abort hanging ones",
     ),
-    ("produce",): ("kafkalite.cli.produce", "send lines of the standard input as records"),
+    ("produce",): ("kafkalite.cli.produce", "send lines from standard input as records"),
     ("consume",): ("kafkalite.cli.consume", "print records"),
-    ("offsets",): ("kafkalite.cli.offsets", "show where partitions begin and end"),
+    ("offsets",): ("kafkalite.cli.offsets", "show offsets of partitions"),
     ("cluster",): ("kafkalite.cli.cluster", "show the brokers and controllers of a cluster"),
     ("reassign",): (
         "kafkalite.cli.replicas.reassign",
         "move replicas to other brokers and log directories",
     ),
-    ("elect",): ("kafkalite.cli.replicas.elect", "have leaders of partitions elected"),
-    ("perf", "produce"): ("kafkalite.cli.perf.produce", "measure how fast records are taken"),
-    ("perf", "consume"): ("kafkalite.cli.perf.consume", "measure how fast records are given"),
-    ("arrow", "serve"): ("kafkalite.cli.arrow_serve", "give ranges of partitions as Arrow streams"),
-    ("log", "dump"): ("kafkalite.cli.log.dump", "show what is in the files of a log"),
-    ("log", "verify"): ("kafkalite.cli.log.verify", "check a whole log directory"),
-    ("completion",): ("kafkalite.cli.completion", "have a shell complete commands and options"),
+    ("elect",): ("kafkalite.cli.replicas.elect", "elect leaders of partitions"),
+    ("perf", "produce"): (
+        "kafkalite.cli.perf.produce",
+        "measure the throughput and latency of producing",
+    ),
+    ("perf", "consume"): ("kafkalite.cli.perf.consume", "measure the throughput of consuming"),
+    ("arrow", "serve"): ("kafkalite.cli.arrow_serve", "serve records as Arrow streams"),
+    ("log", "dump"): ("kafkalite.cli.log.dump", "print the contents of log files"),
+    ("log", "verify"): ("kafkalite.cli.log.verify", "check the files of a log directory"),
+    ("completion",): ("kafkalite.cli.completion", "print a shell completion script"),
 }
 
 # What a write to the standard output fails with; whatever else is written has a name, or errors of
@@ -54,7 +60,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 FIRST_STEPS = """
   --version  print the version
-  --help     print this
+  --help     print this help
 
 examples:
   kafkalite serve --data data     # a broker on 127.0.0.1:9092, until Ctrl-C
@@ -168,7 +174,7 @@ def _overview(some: Sequence[tuple[str, ...]] = ()) -> str:
     width = max((len(name) for name, _ in rows), default=0)
     usage = f"kafkalite {some[0][0]} COMMAND" if some else "kafkalite COMMAND"
     return (
-        f"usage: {usage} [options]   (COMMAND --help tells more)\n\n"
+        f"usage: {usage} [options]   (--help after a command describes it)\n\n"
         + "".join(f"  {name:<{width}}  {summary}\n" for name, summary in rows)
         + ("" if some else FIRST_STEPS)
     )

@@ -96,39 +96,39 @@ def command_line() -> argparse.ArgumentParser:
     """Its parser."""
     parser = new_parser(
         "kafkalite arrow serve",
-        "Serves ranges of partitions as Arrow streams, until SIGTERM or Ctrl-C. When it can serve "
-        f"it prints one line on stdout: {READY_PREFIX}HOST:PORT pid=N.",
+        "Serve ranges of partitions as Arrow streams until SIGTERM or Ctrl-C. When the endpoint is "
+        f"ready, it prints one line to stdout: {READY_PREFIX}HOST:PORT pid=N.",
         EXAMPLES,
     )
     parser.add_argument(
         "paths",
         nargs="*",
         metavar="PATH",
-        help="log directories, or partitions in them, that are read without a broker",
+        help="log directories, or directories of partitions, to read without a broker",
     )
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
         type=_listen,
         default="127.0.0.1:0",
-        help="on loopback; port 0 takes a free one (127.0.0.1:0)",
+        help="the loopback address to listen on (default: 127.0.0.1:0); port 0 selects a free port",
     )
     parser.add_argument(
         "--bootstrap-server",
         metavar="HOST:PORT,…",
         type=servers_argument,
-        help="the brokers of requests that name none",
+        help="the brokers for requests that name none",
     )
     parser.add_argument(
         "--any-path",
         action="store_true",
-        help="requests may name any path that this user may read, not only those below PATH",
+        help="allow requests for any path that this user may read, not only those below PATH",
     )
     parser.add_argument(
         "--exit-with-stdin",
         action="store_true",
-        help="end when the standard input does, as a child of whoever reads; with --any-path; the "
-        "first line of the input is a secret that each request must have",
+        help="exit when standard input ends, for use as a child process; implies --any-path; the "
+        "first line of standard input is a secret that every request must contain",
     )
     return parser
 

@@ -168,29 +168,31 @@ def add_server(parser: argparse.ArgumentParser, properties: Properties = ADMIN) 
         metavar="HOST:PORT,…",
         default=BOOTSTRAP_SERVER,
         type=servers_argument,
-        help=f"a broker of the cluster, or several ({BOOTSTRAP_SERVER})",
+        help=f"one or more brokers of the cluster (default: {BOOTSTRAP_SERVER})",
     )
     parser.add_argument(
         "--timeout",
         type=milliseconds_argument,
         metavar="MS",
         default=TIMEOUT_MS,
-        help=f"give up after so long ({TIMEOUT_MS})",
+        help=f"give up after this many milliseconds (default: {TIMEOUT_MS})",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     kind = properties.kind
     parser.add_argument(
         "--command-config",
         *([f"--{kind}.config"] if kind else []),
         dest="command_config",
         metavar="FILE",
-        help=f"a file of Kafka's {kind or 'client'} properties; options win over them",
+        help=f"a file of Kafka's {kind or 'client'} properties; options override it",
     )
     if kind:
         how: dict[str, Any] = {"dest": "command_property", "metavar": "KEY=VALUE"}
         several = {"action": "extend", "nargs": "+"}
         how |= several if properties.takes_several else {"action": "append"}
-        parser.add_argument("--command-property", help="one of them, over the file's", **how)
+        parser.add_argument(
+            "--command-property", help=f"one {kind} property; overrides the file", **how
+        )
         older = f"--{kind}-{'props' if properties.takes_several else 'property'}"
         parser.add_argument(older, help=argparse.SUPPRESS, **how)
     parser.set_defaults(client={}, command_property=[], parser=parser, properties=properties)

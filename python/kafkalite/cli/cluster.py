@@ -34,9 +34,9 @@ def command_line() -> argparse.ArgumentParser:
 def _actions() -> Actions:
     actions = Actions(
         "kafkalite cluster",
-        "Show the brokers and controllers of a cluster, fenced brokers too, how far each is behind "
-        "in the metadata, and the features: that is describe, which needs not be said. Or end the "
-        "registration of a broker.",
+        "Show the brokers of a cluster, including fenced ones, its controllers, the lag of each in "
+        "the metadata log, and the features; or unregister a broker. Without an action, this is "
+        "describe.",
         EXAMPLES,
         default="describe",
     )
@@ -47,13 +47,15 @@ def _actions() -> Actions:
         "kafkalite cluster\nkafkalite cluster describe --bootstrap-server broker:9092 --versions",
     )
     describe.add_argument(
-        "--versions", action="store_true", help="which versions of which requests a broker speaks"
+        "--versions", action="store_true", help="also show the API versions that a broker supports"
     )
-    actions.add("cluster-id", _cluster_id, "show the id of a cluster")
+    actions.add("cluster-id", _cluster_id, "show the id of the cluster")
     unregister = actions.add(
-        "unregister", _unregister, "have the cluster forget a broker that is stopped for good"
+        "unregister", _unregister, "remove a broker that is gone for good from the cluster"
     )
-    unregister.add_argument("--id", type=int_argument, required=True, metavar="ID", help="which")
+    unregister.add_argument(
+        "--id", type=int_argument, required=True, metavar="ID", help="the id of the broker"
+    )
     return actions
 
 

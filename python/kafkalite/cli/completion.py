@@ -10,8 +10,8 @@ from importlib import import_module
 
 from kafkalite.cli.options import new_parser
 
-DESCRIPTION = """Print the lines by which a shell completes commands, actions and options of
-kafkalite. They are for the shell's own start: ~/.bashrc, ~/.zshrc (behind compinit),
+DESCRIPTION = """Print a script with which a shell completes the commands, actions and options of
+kafkalite. Put the example for your shell into ~/.bashrc, ~/.zshrc (after compinit) or
 ~/.config/fish/config.fish."""
 
 EXAMPLES = """
@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> int:
 def command_line() -> argparse.ArgumentParser:
     """Its parser."""
     parser = new_parser("kafkalite completion", DESCRIPTION, EXAMPLES)
-    parser.add_argument("shell", choices=tuple(SCRIPTS), help="for which shell")
+    parser.add_argument("shell", choices=tuple(SCRIPTS), help="the shell")
     return parser
 
 

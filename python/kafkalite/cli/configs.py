@@ -41,22 +41,33 @@ def command_line() -> argparse.ArgumentParser:
 def _actions() -> Actions:
     actions = Actions(
         "kafkalite configs",
-        "Show and change the configuration of topics, brokers, groups, and what brokers log.",
+        "Describe and alter the configuration of topics, brokers and groups, and the log levels of "
+        "brokers.",
         EXAMPLES,
     )
-    describe = actions.add("describe", _describe, "show what is configured, and where")
+    describe = actions.add("describe", _describe, "show configurations and where they were set")
     _add_entity(describe)
     describe.add_argument(
-        "--all", action="store_true", help="with every default, not what was set alone"
+        "--all", action="store_true", help="include defaults, not only what was set"
     )
-    alter = actions.add("alter", _alter, "set configurations, or take them back to their defaults")
+    alter = actions.add("alter", _alter, "set configurations, or reset them to their defaults")
     _add_entity(alter)
     alter.add_argument(
-        "--add-config", action="append", default=[], metavar="KEY=VALUE,…", help="what to set"
+        "--add-config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE,…",
+        help="configurations to set; a value that contains commas goes in brackets: KEY=[A,B]",
     )
-    alter.add_argument("--add-config-file", metavar="FILE", help="the same, a line each")
     alter.add_argument(
-        "--delete-config", action="append", default=[], metavar="KEY,…", help="what to take back"
+        "--add-config-file", metavar="FILE", help="a file with configurations to set, one per line"
+    )
+    alter.add_argument(
+        "--delete-config",
+        action="append",
+        default=[],
+        metavar="KEY,…",
+        help="configurations to reset to their defaults",
     )
     return actions
 
@@ -66,14 +77,18 @@ def _add_entity(parser: argparse.ArgumentParser) -> None:
     entity.add_argument("--topic", metavar="NAME", help="a topic")
     entity.add_argument("--broker", metavar="ID", help="a broker")
     entity.add_argument(
-        "--broker-defaults", action="store_true", help="what all brokers default to"
+        "--broker-defaults", action="store_true", help="the defaults of all brokers"
     )
-    entity.add_argument("--broker-logger", metavar="ID", help="the loggers of a broker")
+    entity.add_argument("--broker-logger", metavar="ID", help="the log levels of a broker")
     entity.add_argument("--group", metavar="NAME", help="a group")
-    entity.add_argument("--entity-type", choices=sorted(TYPES), help="as kafka-configs has it")
-    parser.add_argument("--entity-name", metavar="NAME", help="the name of an --entity-type")
+    entity.add_argument(
+        "--entity-type", choices=sorted(TYPES), help="the type, as for kafka-configs"
+    )
+    parser.add_argument("--entity-name", metavar="NAME", help="the name for --entity-type")
     parser.add_argument(
-        "--entity-default", action="store_true", help="with brokers: what all brokers default to"
+        "--entity-default",
+        action="store_true",
+        help="with --entity-type brokers: the defaults of all brokers",
     )
 
 

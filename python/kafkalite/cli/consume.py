@@ -48,10 +48,14 @@ kafkalite consume orders --since 2026-11-21T06:00:00.000
 kafkalite consume --topic orders --formatter-property print.key=true
 """
 
+DESCRIPTION = """Print the records of topics. Prints new records until Ctrl-C; with
+--from-beginning, --offset or --since, prints the records that exist and exits, unless --follow,
+--group or --include is given. The options of kafka-console-consumer work, too."""
+
 TEMPLATE_HELP = (
-    "what is printed instead: %%t topic, %%p partition, %%o offset, %%k key, %%s value, "
-    "%%h headers, %%T timestamp (ms), %%D the same as a date, %%K %%S bytes of key and value "
-    "(-1: null), %%%% percent, \\n, \\t"
+    "what is printed of a record, instead of --format: %%t topic, %%p partition, %%o offset, "
+    "%%k key, %%s value, %%h headers, %%T timestamp (ms), %%D timestamp as a date, %%K and %%S "
+    "size of key and value in bytes (-1: null), %%%% percent, \\n, \\t"
 )
 
 Partition = tuple[str, int]
@@ -105,43 +109,59 @@ def run(arguments: list[str]) -> int:
 
 def command_line() -> argparse.ArgumentParser:
     """Its parser."""
-    parser = new_parser("kafkalite consume", "Print records.", EXAMPLES)
-    parser.add_argument("name", nargs="?", metavar="TOPIC", help="of which topic")
+    parser = new_parser(
+        "kafkalite consume",
+        DESCRIPTION,
+        EXAMPLES,
+    )
+    parser.add_argument("name", nargs="?", metavar="TOPIC", help="the topic to consume")
     parser.add_argument("--topic", dest="topic_flag", help=argparse.SUPPRESS)
-    parser.add_argument("--include", metavar="REGEX", help="of all topics whose names match")
+    parser.add_argument("--include", metavar="REGEX", help="consume all topics whose names match")
     add_server(parser, CONSUME)
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--from-beginning", action="store_true", help="from the log start (without it: the end)"
+        "--from-beginning",
+        action="store_true",
+        help="start at the beginning of the log (default: at its end)",
     )
     where.add_argument(
-        "--offset", metavar="N", help="from here: an offset, earliest, latest, or -N before the end"
+        "--offset",
+        metavar="N",
+        help="start at an offset, earliest, latest, or -N for N records before the end; needs "
+        "--partition",
     )
     where.add_argument(
         "--since",
         metavar="TIME",
-        help="from the first record since YYYY-MM-DDTHH:mm:ss.sss[Z], UTC "
-        "unless it has a zone (+02:00)",
+        help="start at the first record at or after this time: YYYY-MM-DDTHH:mm:ss.sss, in UTC "
+        "unless a zone (Z, +02:00) follows",
     )
-    parser.add_argument("--partition", type=int, metavar="N", help="of one partition")
-    parser.add_argument("--group", metavar="NAME", help="as a member of a group, which commits")
-    parser.add_argument("--group-instance-id", metavar="ID", help="as a static member")
+    parser.add_argument("--partition", type=int, metavar="N", help="consume only this partition")
+    parser.add_argument(
+        "--group", metavar="NAME", help="consume as a member of this group, and commit offsets"
+    )
+    parser.add_argument(
+        "--group-instance-id", metavar="ID", help="be a static member of the group, with this id"
+    )
     parser.add_argument(
         "--follow",
         action="store_true",
-        help="wait for more at the end (with --group, or from the end, always)",
+        help="wait for new records at the end of the log",
     )
     parser.add_argument(
-        "--max-messages", type=int, metavar="N", help="stop after so many (-1: never)"
+        "--max-messages", type=int, metavar="N", help="stop after N records (default: no limit)"
     )
     parser.add_argument(
-        "--timeout-ms", type=int, metavar="MS", help="stop if no record comes for so long"
+        "--timeout-ms",
+        type=int,
+        metavar="MS",
+        help="stop if no record arrives for this many milliseconds (default: no limit)",
     )
     parser.add_argument(
         "--format",
         choices=("value", "key-value", "json", "hex"),
         default="value",
-        help="what is printed (value)",
+        help="what is printed of a record (default: value)",
     )
     parser.add_argument("--template", metavar="TEXT", help=TEMPLATE_HELP)
     parser.add_argument(
@@ -149,7 +169,8 @@ def command_line() -> argparse.ArgumentParser:
         choices=("read_uncommitted", "read_committed", "read-uncommitted", "read-committed"),
         default="read_uncommitted",
         metavar="LEVEL",
-        help="read_uncommitted, with aborted records (the default), or read_committed, without",
+        help="read_uncommitted (the default) includes records of open and aborted transactions; "
+        "read_committed leaves them out",
     )
     parser.add_argument(
         "--max-partition-fetch-bytes", type=int_argument, default=1 << 20, help=argparse.SUPPRESS
@@ -165,18 +186,18 @@ def _add_formatter(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="what is printed, in Kafka's words: print.timestamp, .partition, .offset, .headers, "
-        ".key, .value, key.separator, line.separator, headers.separator, null.literal, "
-        "key.deserializer, value.deserializer, headers.deserializer",
+        help="what is printed, as kafka-console-consumer takes it: print.timestamp, .partition, "
+        ".offset, .headers, .key, .value, key.separator, line.separator, headers.separator, "
+        "null.literal, key.deserializer, value.deserializer, headers.deserializer",
     )
-    parser.add_argument("--formatter-config", metavar="FILE", help="a file of the same")
+    parser.add_argument("--formatter-config", metavar="FILE", help="a file of formatter properties")
     parser.add_argument("--formatter", metavar="CLASS", help=argparse.SUPPRESS)
     parser.add_argument("--key-deserializer", metavar="CLASS", help=argparse.SUPPRESS)
     parser.add_argument("--value-deserializer", metavar="CLASS", help=argparse.SUPPRESS)
     parser.add_argument(
         "--skip-message-on-error",
         action="store_true",
-        help="go on behind a record that its deserializer cannot read",
+        help="skip records that the deserializer cannot read",
     )
 
 

@@ -19,9 +19,9 @@ from kafkalite.metadata.features import FEATURES, own_features
 from kafkalite.protocol import messages
 from kafkalite.timers import wall_ms
 
-DESCRIPTION = """Formats the log directories of a configuration: each gets the id of its cluster,
-that of its node, and one of its own. Levels of features are those of a node that is its own
-controller: in a cluster, the controllers were formatted with them."""
+DESCRIPTION = """Format the log directories of a node: each gets the cluster id, the node id and a
+directory id. A node that is its own controller formats its directories at its first start by
+itself. A broker under controllers elsewhere needs this, with the cluster id of the controllers."""
 
 EXAMPLES = """
 kafkalite format --cluster-id "$(kafka-storage.sh random-uuid)" --config server.properties
@@ -89,13 +89,17 @@ def command_line() -> argparse.ArgumentParser:
     parser = new_parser("kafkalite format", DESCRIPTION, EXAMPLES)
     parser.add_argument("--cluster-id", "-t", required=True, metavar="ID", help="the cluster's id")
     parser.add_argument(
-        "--config", "-c", required=True, metavar="FILE", help="the server.properties of the node"
+        "--config",
+        "-c",
+        required=True,
+        metavar="FILE",
+        help="the server.properties file of the node",
     )
     parser.add_argument(
         "--ignore-formatted",
         "-g",
         action="store_true",
-        help="leave directories as they are that are formatted already",
+        help="skip directories that are already formatted",
     )
     parser.add_argument(
         "--feature",
@@ -103,6 +107,7 @@ def command_line() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=LEVEL",
-        help="the level of a feature, of a node that is its own controller",
+        help="set the level of a feature; only for a node that is its own controller, since a "
+        "cluster has the levels of its controllers",
     )
     return parser

@@ -71,26 +71,37 @@ def run(arguments: list[str]) -> int:
 
 def command_line() -> argparse.ArgumentParser:
     """Its parser."""
-    parser = new_parser("kafkalite offsets", "Show the offsets of partitions.", EXAMPLES)
+    parser = new_parser(
+        "kafkalite offsets",
+        "Show offsets of partitions: the end offsets, or others with --time.",
+        EXAMPLES,
+    )
     add_server(parser)
     parser.add_argument(
-        "names", nargs="*", metavar="TOPIC", help="topics, or regular expressions of them; all"
+        "names",
+        nargs="*",
+        metavar="TOPIC",
+        help="names or regular expressions (default: all topics)",
     )
     parser.add_argument("--topic", action="append", help=argparse.SUPPRESS)
     parser.add_argument("--partitions", metavar="0,1", help="only these partitions")
     parser.add_argument(
-        "--topic-partitions", metavar="TOPIC:0-2,…", help="topics with their partitions instead"
+        "--topic-partitions",
+        metavar="TOPIC:0-2,…",
+        help="topics with their partitions instead; the end of a range is not included",
     )
     parser.add_argument(
         "--time",
         type=_time,
         default=LATEST,
         metavar="WHEN",
-        help="latest (the default), earliest, max-timestamp, earliest-local, latest-tiered, or "
-        "milliseconds since 1970",
+        help="which offset: latest (the default), earliest, max-timestamp, earliest-local, "
+        "latest-tiered, or that of the first record at or after a time in milliseconds since 1970",
     )
     parser.add_argument(
-        "--exclude-internal-topics", action="store_true", help="without Kafka's own topics"
+        "--exclude-internal-topics",
+        action="store_true",
+        help="leave out internal topics, such as __consumer_offsets",
     )
     return parser
 

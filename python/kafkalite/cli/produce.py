@@ -97,68 +97,86 @@ def command_line() -> argparse.ArgumentParser:
     """Its parser."""
     parser = new_parser(
         "kafkalite produce",
-        "Send lines of the standard input, or files, as records. The flags of "
+        "Send lines from standard input, or whole files, as records. The options of "
         "kafka-console-producer work, too.",
         EXAMPLES,
     )
-    parser.add_argument("name", nargs="?", metavar="TOPIC", help="where to")
+    parser.add_argument("name", nargs="?", metavar="TOPIC", help="the topic to produce to")
     parser.add_argument("--topic", dest="topic_flag", help=argparse.SUPPRESS)
     add_server(parser, PRODUCE)
     parser.add_argument(
-        "--format", choices=("text", "json", "hex"), default="text", help="what a line is (text)"
+        "--format",
+        choices=("text", "json", "hex"),
+        default="text",
+        help="the format of the lines (default: text); json is what consume --format json prints",
     )
     parser.add_argument(
-        "--key-separator", metavar="TEXT", help="what stands between key and value (no keys)"
+        "--key-separator",
+        metavar="TEXT",
+        help="what separates key and value (default: lines have no keys)",
     )
-    parser.add_argument("--key", metavar="TEXT", help="the key of every record")
+    parser.add_argument("--key", metavar="TEXT", help="the key of all records")
     parser.add_argument(
         "--header",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="of every record; NAME alone has the value null",
+        help="add a header to all records; NAME alone means the value null; may be repeated",
     )
     parser.add_argument(
         "--header-separator",
         metavar="TEXT",
-        help="what stands behind headers 'a:1,b:2' at the start of a line (no headers)",
+        help="what separates headers, such as 'a:1,b:2', from the rest of a line (default: lines "
+        "have no headers)",
     )
     parser.add_argument(
-        "--null-marker", metavar="TEXT", help="a key or value of this text is null: a tombstone"
+        "--null-marker", metavar="TEXT", help="send null instead of a key or value with this text"
     )
-    parser.add_argument("--partition", type=int_argument, metavar="N", help="all to this one")
     parser.add_argument(
-        "--file", action="append", metavar="FILE", help="a whole file as one record, not lines"
+        "--partition",
+        type=int_argument,
+        metavar="N",
+        help="send all records to this partition (default: by key)",
     )
-    parser.add_argument("--codec", choices=CODECS, default="none", help="compression (none)")
+    parser.add_argument(
+        "--file",
+        action="append",
+        metavar="FILE",
+        help="send this file as one record instead of reading lines; may be repeated",
+    )
+    parser.add_argument(
+        "--codec", choices=CODECS, default="none", help="the compression codec (default: none)"
+    )
     parser.add_argument(
         "--compression-codec",
         dest="codec",
         nargs="?",
         const="gzip",
         choices=CODECS,
-        help="the same in Kafka's words: without a name gzip",
+        help="the same, as kafka-console-producer takes it; without a name: gzip",
     )
-    parser.add_argument("--level", type=int_argument, metavar="N", help="of gzip, lz4, zstd")
+    parser.add_argument(
+        "--level", type=int_argument, metavar="N", help="the compression level of gzip, lz4 or zstd"
+    )
     parser.add_argument(
         *("--acks", "--request-required-acks"),
         choices=("all", "-1", "1", "0"),
         default="all",
-        help="when it counts (all)",
+        help="the replicas that must have a record before it counts as sent (default: all)",
     )
     parser.add_argument(
         "--linger",
         type=int_argument,
         default=5,
         metavar="MS",
-        help="wait so long for a full batch (5)",
+        help="how many milliseconds to wait for more records for a batch (default: 5)",
     )
     parser.add_argument(
         *("--batch-size", "--max-partition-memory-bytes"),
         type=int_argument,
         default=16_384,
         metavar="BYTES",
-        help="a full batch (16384)",
+        help="the size of a full batch (default: 16384)",
     )
     _add_kafkas_flags(parser)
     return parser
@@ -171,32 +189,33 @@ def _add_kafkas_flags(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="how a line is read, in Kafka's words: parse.key, key.separator, parse.headers, "
-        "headers.delimiter, headers.separator, headers.key.separator, null.marker, ignore.error",
+        help="how lines are read, as kafka-console-producer takes it: parse.key, key.separator, "
+        "parse.headers, headers.delimiter, headers.separator, headers.key.separator, null.marker, "
+        "ignore.error",
     )
-    parser.add_argument("--reader-config", metavar="FILE", help="a file of the same")
+    parser.add_argument("--reader-config", metavar="FILE", help="a file of reader properties")
     parser.add_argument("--line-reader", metavar="CLASS", default=CLASS, help=argparse.SUPPRESS)
     parser.add_argument(
-        "--sync", action="store_true", help="wait for the answer to each record before the next"
+        "--sync", action="store_true", help="wait for each record's response before sending more"
     )
     parser.add_argument(
         "--max-block-ms",
         type=milliseconds_argument,
         metavar="MS",
-        help="wait so long for topics and for room (60000)",
+        help="how many milliseconds to wait for metadata or free memory (default: 60000)",
     )
     parser.add_argument(
         "--max-memory-bytes",
         type=int_argument,
         default=32 << 20,
         metavar="BYTES",
-        help="of records under way (33554432)",
+        help="the memory for records that are not acknowledged yet (default: 33554432)",
     )
     parser.add_argument(
         "--request-timeout-ms",
         type=milliseconds_argument,
         metavar="MS",
-        help="wait so long for an answer (30000)",
+        help="how many milliseconds to wait for a response (default: 30000)",
     )
     for flag in WITHOUT_EFFECT:
         parser.add_argument(flag, type=long_argument, help=argparse.SUPPRESS)

@@ -18,12 +18,12 @@ SETTINGS = ("--config", "--override")
 
 PORT_MAX = 65_535
 
-DESCRIPTION = """Runs a broker until SIGTERM or Ctrl-C.
+DESCRIPTION = """Run a broker until SIGTERM or Ctrl-C.
 
-When it can serve it prints one line on stdout: kafkalite ready bootstrap.servers=HOST:PORT pid=N.
-Its log goes to stderr. Every key of a running broker, with its value and default: kafkalite configs
-describe --broker 1 --all. Exit codes: 0 after SIGTERM or Ctrl-C, 1 if it could not start or
-something failed, 2 for a wrong command line."""
+When the broker is ready, it prints one line to stdout: kafkalite ready bootstrap.servers=HOST:PORT
+pid=N. Its log goes to stderr. To list the configuration of a running broker, with defaults:
+kafkalite configs describe --broker 1 --all. Exit codes: 0 after SIGTERM or Ctrl-C, 1 if the broker
+could not start or something failed, 2 for a wrong command line."""
 
 EXAMPLES = """
 kafkalite serve --data /var/lib/kafkalite
@@ -133,12 +133,16 @@ def command_line() -> "ArgumentParser":
     from kafkalite.service.stderr_log import Log
 
     parser = new_parser("kafkalite serve", DESCRIPTION, EXAMPLES)
-    parser.add_argument("properties", nargs="?", help="a server.properties file of Kafka's")
+    parser.add_argument(
+        "properties", nargs="?", metavar="FILE", help="a server.properties file, as for Kafka"
+    )
     parser.add_argument(
         "--data", metavar="DIR", help="the log directory (default: log.dirs, else ./kafkalite-data)"
     )
     parser.add_argument(
-        "--listen", metavar="HOST:PORT", help="default 127.0.0.1:9092; port 0 takes a free one"
+        "--listen",
+        metavar="HOST:PORT",
+        help="the address to listen on (default: 127.0.0.1:9092); port 0 selects a free port",
     )
     parser.add_argument(
         *SETTINGS,
@@ -146,18 +150,20 @@ def command_line() -> "ArgumentParser":
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="a configuration key, over the file's; may be given several times",
+        help="set a configuration key, overriding the file; may be repeated",
     )
     parser.add_argument(
         "--log-level",
         choices=Log.LEVELS,
         default="info",
-        help="what is logged (info); debug has requests too, but those for records",
+        help="the lowest level that is logged (default: info); debug also logs requests, except "
+        "Produce and Fetch",
     )
     parser.add_argument(
         "--log-format",
         choices=Log.FORMATS,
         default="text",
-        help="how (text); json is an object a line: time, level, message",
+        help="the format of the log (default: text); json prints one object per line: time, "
+        "level, message",
     )
     return parser

@@ -36,42 +36,64 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _actions() -> Actions:
-    actions = Actions("kafkalite transactions", "Transactions and their producers.", EXAMPLES)
+    actions = Actions(
+        "kafkalite transactions",
+        "List and describe transactions and their producers, abort hanging transactions.",
+        EXAMPLES,
+    )
     listing = actions.add("list", _list, "list transactional ids")
     listing.add_argument(
         "--duration-filter",
         type=long_argument,
         default=-1,
         metavar="MS",
-        help="only transactions that began longer ago",
+        help="only transactions that have been running longer than this many milliseconds",
     )
     listing.add_argument(
-        "--transactional-id-pattern", metavar="PATTERN", help="only ids of a regular expression"
+        "--transactional-id-pattern",
+        metavar="REGEX",
+        help="only ids that match this regular expression",
     )
-    describe = actions.add("describe", _describe, "show the transaction of an id")
+    describe = actions.add("describe", _describe, "show the transaction of a transactional id")
     _add_id(describe)
     producers = actions.add("describe-producers", _producers, "show the producers of a partition")
     _add_place(producers, required=True)
-    producers.add_argument("--broker-id", type=int_argument, metavar="ID", help="as it knows them")
-    find = actions.add("find-hanging", _find, "find transactions that nobody will end")
+    producers.add_argument(
+        "--broker-id", type=int_argument, metavar="ID", help="ask this broker (default: the leader)"
+    )
+    find = actions.add(
+        "find-hanging", _find, "find transactions that no producer or coordinator will end"
+    )
     _add_place(find, required=False)
-    find.add_argument("--broker-id", type=int_argument, metavar="ID", help="in its partitions")
+    find.add_argument(
+        "--broker-id",
+        type=int_argument,
+        metavar="ID",
+        help="search the partitions that this broker leads",
+    )
     find.add_argument(
         "--max-transaction-timeout",
         type=int_argument,
         default=MAX_TIMEOUT_MINUTES,
         metavar="MINUTES",
-        help=f"only those whose last record is older ({MAX_TIMEOUT_MINUTES})",
+        help=f"only transactions whose last record is older (default: {MAX_TIMEOUT_MINUTES})",
     )
-    abort = actions.add("abort", _abort, "end a transaction that hangs in one partition")
+    abort = actions.add("abort", _abort, "abort a hanging transaction in one partition")
     _add_place(abort, required=True)
-    abort.add_argument("--start-offset", type=long_argument, metavar="N", help="where it begins")
-    instead = "for brokers before Kafka 3.0, in place of --start-offset; nothing is checked"
+    abort.add_argument(
+        "--start-offset",
+        type=long_argument,
+        metavar="N",
+        help="the first offset of the transaction, as printed by find-hanging",
+    )
+    instead = "for brokers before Kafka 3.0, instead of --start-offset; nothing is checked"
     for flag, kind in (("id", long_argument), ("epoch", int_argument)):
         abort.add_argument(f"--producer-{flag}", type=kind, metavar="N", help=instead)
     abort.add_argument("--coordinator-epoch", type=int_argument, metavar="N", help=instead)
     end = actions.add(
-        "force-terminate", _force, "abort the transaction of an id, and shut its producer out"
+        "force-terminate",
+        _force,
+        "abort the transaction of a transactional id and fence its producer",
     )
     _add_id(end)
     return actions
@@ -84,9 +106,13 @@ def _add_id(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_place(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    parser.add_argument("--topic", required=required, metavar="TOPIC", help="a topic")
+    parser.add_argument("--topic", required=required, metavar="TOPIC", help="the topic")
     parser.add_argument(
-        "--partition", required=required, type=int_argument, metavar="N", help="a partition of it"
+        "--partition",
+        required=required,
+        type=int_argument,
+        metavar="N",
+        help="a partition of the topic",
     )
 
 

@@ -8,7 +8,6 @@ which is Apache Kafka's, for kafkalite has none of its own. It needs Java 17 and
         cluster.brokers[2].kill()              # fenced after two seconds; start() brings it back
 """
 
-import argparse
 import os
 import shutil
 import signal
@@ -34,6 +33,15 @@ from kafkalite.testing.controller import (
 )
 
 __all__ = ["ControllerFailedError", "LocalCluster"]
+
+DESCRIPTION = """Run a cluster on this machine until Ctrl-C: a controller of Apache Kafka, and
+brokers of kafkalite. It needs Java 17. When the cluster is ready, one line is printed to stdout:
+kafkalite cluster ready bootstrap.servers=HOST:PORT,…"""
+
+EXAMPLES = """
+python -m kafkalite.testing.cluster --kafka ~/kafka_2.13-4.3.1
+python -m kafkalite.testing.cluster --kafka ~/kafka_2.13-4.3.1 --brokers 5 --data data
+"""
 
 HOST = "127.0.0.1"
 START_S = 120.0
@@ -295,18 +303,31 @@ def _run(cluster: LocalCluster) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a cluster until SIGINT, SIGTERM or SIGHUP; the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m kafkalite.testing.cluster",
-        description="Run brokers of kafkalite under a controller of Apache Kafka's.",
-    )
+    from kafkalite.cli.options import new_parser
+
+    parser = new_parser("python -m kafkalite.testing.cluster", DESCRIPTION, EXAMPLES)
     parser.add_argument(
         "--kafka",
         required=True,
-        help="the folder of Kafka's distribution, or a class path of its jars",
+        metavar="PATH",
+        help="the directory of a Kafka distribution, or a class path with its jars",
     )
-    parser.add_argument("--brokers", type=int, default=3, help="how many (3)")
-    parser.add_argument("--data", help="a folder that stays; else a temporary one")
-    parser.add_argument("--port", type=int, default=9092, help="of broker 1 (9092), 0: free ones")
+    parser.add_argument(
+        "--brokers", type=int, default=3, metavar="N", help="the number of brokers (default: 3)"
+    )
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="the directory for all data, which is kept (default: a temporary one)",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=9092,
+        metavar="PORT",
+        help="the port of broker 1, followed by the ports of the others (default: 9092); 0 selects "
+        "free ports",
+    )
     options = parser.parse_args(arguments)
     try:
         cluster = LocalCluster(

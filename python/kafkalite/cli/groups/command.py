@@ -56,34 +56,56 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _actions() -> Actions:
-    actions = Actions("kafkalite groups", "Consumer groups and their offsets.", EXAMPLES)
+    actions = Actions(
+        "kafkalite groups",
+        "List and describe consumer groups, reset or delete their offsets, delete groups.",
+        EXAMPLES,
+    )
     listing = actions.add("list", _list, "list groups")
     listing.add_argument(
-        "--state", nargs="?", const="", metavar="STATE,…", help="with their states; only of these"
+        "--state",
+        nargs="?",
+        const="",
+        metavar="STATE,…",
+        help="show states; with a list, only groups in these states",
     )
     listing.add_argument(
-        "--type", nargs="?", const="", metavar="TYPE,…", help="with their types; only of these"
+        "--type",
+        nargs="?",
+        const="",
+        metavar="TYPE,…",
+        help="show types; with a list, only groups of these types",
     )
-    describe = actions.add("describe", _describe, "show offsets and lag, members, or state")
+    describe = actions.add(
+        "describe", _describe, "show the offsets and lag, members or state of groups"
+    )
     _add_groups(describe)
     view = describe.add_mutually_exclusive_group()
-    view.add_argument("--offsets", action="store_true", help="offsets and lag (the default)")
-    view.add_argument("--members", action="store_true", help="the members")
-    view.add_argument("--state", action="store_true", help="state, coordinator, strategy")
-    describe.add_argument("--verbose", action="store_true", help="with --members: their partitions")
+    view.add_argument("--offsets", action="store_true", help="show offsets and lag (the default)")
+    view.add_argument("--members", action="store_true", help="show members")
+    view.add_argument(
+        "--state", action="store_true", help="show state, coordinator and assignment strategy"
+    )
+    describe.add_argument(
+        "--verbose", action="store_true", help="with --members: also show their partitions"
+    )
     reset.add(actions, _add_groups)
     delete = actions.add("delete", _delete, "delete groups and their offsets")
     _add_groups(delete)
-    offsets = actions.add("delete-offsets", _delete_offsets, "take committed offsets away")
+    offsets = actions.add("delete-offsets", _delete_offsets, "delete committed offsets of a group")
     _add_groups(offsets, everything=False)
     offsets.add_argument(
-        "--topic", action="append", required=True, metavar="TOPIC[:0,1]", help="whose offsets"
+        "--topic",
+        action="append",
+        required=True,
+        metavar="TOPIC[:0,1]",
+        help="the topic, or some partitions of it; may be repeated",
     )
     return actions
 
 
 def _add_groups(parser: argparse.ArgumentParser, *, everything: bool = True) -> None:
-    parser.add_argument("names", nargs="*", metavar="GROUP", help="a group")
+    parser.add_argument("names", nargs="*", metavar="GROUP", help="the name of a group")
     parser.add_argument("--group", action="append", help=argparse.SUPPRESS)
     if everything:
         parser.add_argument("--all-groups", action="store_true", help="all groups")

@@ -45,33 +45,57 @@ Partition = tuple[str, int]
 def add(actions: Actions, add_groups: Callable[[argparse.ArgumentParser], None]) -> None:
     """Adds the action `reset-offsets`."""
     parser = actions.add(
-        "reset-offsets", _reset, "set the offsets of groups without members", EXAMPLES
+        "reset-offsets",
+        _reset,
+        "reset the committed offsets of groups that have no active members",
+        EXAMPLES,
     )
     add_groups(parser)
     scope = parser.add_mutually_exclusive_group()
-    scope.add_argument("--topic", action="append", metavar="TOPIC[:0,1]", help="whose offsets")
-    scope.add_argument("--all-topics", action="store_true", help="all that have an offset")
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--to-earliest", action="store_true", help="the log start offset")
-    where.add_argument("--to-latest", action="store_true", help="the log end offset")
-    where.add_argument(
-        "--to-current", action="store_true", help="the committed offset, else the log end offset"
+    scope.add_argument(
+        "--topic",
+        action="append",
+        metavar="TOPIC[:0,1]",
+        help="a topic, or some partitions of it; may be repeated",
     )
-    where.add_argument("--to-offset", type=int, metavar="N", help="this offset")
-    where.add_argument("--shift-by", type=int, metavar="N", help="so many records on, or back")
+    scope.add_argument(
+        "--all-topics", action="store_true", help="all topics with a committed offset"
+    )
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to-earliest", action="store_true", help="reset to the log start offset")
+    where.add_argument("--to-latest", action="store_true", help="reset to the log end offset")
+    where.add_argument(
+        "--to-current",
+        action="store_true",
+        help="reset to the committed offset, or the log end offset if there is none",
+    )
+    where.add_argument("--to-offset", type=int, metavar="N", help="reset to this offset")
+    where.add_argument(
+        "--shift-by",
+        type=int,
+        metavar="N",
+        help="move the committed offset by N records; a negative N moves it back",
+    )
     where.add_argument(
         "--to-datetime",
         metavar="TIME",
-        help="the first record since YYYY-MM-DDTHH:mm:ss.sss[Z], UTC unless it has a zone (+02:00)",
+        help="reset to the first record at or after this time: YYYY-MM-DDTHH:mm:ss.sss, in UTC "
+        "unless a zone (Z, +02:00) follows",
     )
     where.add_argument(
-        "--by-duration", metavar="PnDTnHnMnS", help="the first record within so long before now"
+        "--by-duration",
+        metavar="PnDTnHnMnS",
+        help="reset to the first record since this long ago, such as PT2H30M",
     )
-    where.add_argument("--from-file", metavar="CSV", help="what --export printed")
+    where.add_argument(
+        "--from-file", metavar="CSV", help="reset to the offsets in a file written with --export"
+    )
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--dry-run", action="store_true", help="show what would be set (the default)")
-    mode.add_argument("--execute", action="store_true", help="set it")
-    parser.add_argument("--export", action="store_true", help="print it as CSV")
+    mode.add_argument(
+        "--dry-run", action="store_true", help="only show the new offsets (the default)"
+    )
+    mode.add_argument("--execute", action="store_true", help="commit the new offsets")
+    parser.add_argument("--export", action="store_true", help="print the new offsets as CSV")
 
 
 def _reset(options: argparse.Namespace) -> int:

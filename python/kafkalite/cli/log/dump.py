@@ -60,31 +60,41 @@ def command_line() -> argparse.ArgumentParser:
     """Its parser."""
     parser = new_parser(
         "kafkalite log dump",
-        "Show segments, indexes, producer snapshots and checkpoints of a log.",
+        "Print the contents of segments, indexes, producer snapshots and checkpoints.",
         EXAMPLES,
     )
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="a file, or a partition's folder")
     parser.add_argument(
-        "--files", action="append", default=[], metavar="PATH,…", help="the same, as Kafka's tool"
+        "paths", nargs="*", metavar="PATH", help="a file, or the directory of a partition"
     )
     parser.add_argument(
-        "--deep-iteration", action="store_true", help="read the records, not only the batches"
+        "--files",
+        action="append",
+        default=[],
+        metavar="PATH,…",
+        help="the same, as Kafka's tool takes it",
     )
     parser.add_argument(
-        "--print-data-log", action="store_true", help="print keys, values and headers as well"
+        "--deep-iteration", action="store_true", help="print records, not only batches"
+    )
+    parser.add_argument(
+        "--print-data-log",
+        action="store_true",
+        help="print records with their keys, values and headers",
     )
     parser.add_argument(
         "--cluster-metadata-decoder",
         action="store_true",
-        help="print the records of __cluster_metadata in words",
+        help="decode the records of __cluster_metadata",
     )
     parser.add_argument(
-        "--skip-record-metadata", action="store_true", help="print no offsets and times of records"
+        "--skip-record-metadata",
+        action="store_true",
+        help="leave out the offsets, timestamps and sequence numbers of records",
     )
     parser.add_argument(
-        "--max-bytes", type=int, metavar="N", help="stop after about so many bytes of a segment"
+        "--max-bytes", type=int, metavar="N", help="stop after about N bytes of each segment"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     return parser
 
 

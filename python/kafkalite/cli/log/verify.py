@@ -15,9 +15,9 @@ from kafkalite._native import LogVerification
 from kafkalite.cli.console.terminal import Progress, count_text, size_text
 from kafkalite.cli.options import new_parser
 
-DESCRIPTION = """Check a whole log directory: names, batches and their CRC, every record, indexes,
-producer snapshots, leader epochs, checkpoints. Nothing is changed. Exit code 1 if something is not
-as it should be, with a line per finding."""
+DESCRIPTION = """Check the files of a log directory: names, batches and their CRC, every record,
+indexes, producer snapshots, leader epochs, checkpoints. Nothing is changed. Each problem is printed
+on a line of its own; exit code 1 if there is one."""
 
 EXAMPLES = """
 kafkalite log verify data
@@ -45,7 +45,7 @@ def command_line() -> argparse.ArgumentParser:
         metavar="DIRECTORY",
         help="a log directory (log.dirs), or the directory of one partition",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     return parser
 
 

@@ -75,46 +75,50 @@ def run(arguments: list[str]) -> int:
 
 def command_line() -> argparse.ArgumentParser:
     """Its parser."""
-    parser = new_parser("kafkalite perf consume", "Measure how fast records are given.", EXAMPLES)
-    parser.add_argument("--topic", help="of which topic")
-    parser.add_argument("--include", metavar="REGEX", help="of all topics whose names match")
+    parser = new_parser("kafkalite perf consume", "Measure the throughput of consuming.", EXAMPLES)
+    parser.add_argument("--topic", help="the topic to consume")
+    parser.add_argument("--include", metavar="REGEX", help="consume all topics whose names match")
     parser.add_argument(
         "--num-records",
         "--messages",
         type=long_argument,
         required=True,
         metavar="N",
-        help="how many",
+        help="the number of records to consume",
     )
-    parser.add_argument("--group", metavar="NAME", help="as a member of this group (a new one)")
+    parser.add_argument(
+        "--group", metavar="NAME", help="the consumer group to join (default: a new one)"
+    )
     parser.add_argument(
         "--fetch-size",
         type=int_argument,
         default=MIB,
         metavar="BYTES",
-        help="of a partition at once",
+        help=f"the most bytes to fetch from a partition at once (default: {MIB})",
     )
     parser.add_argument(
-        "--from-latest", action="store_true", help="without an offset begin at the end"
+        "--from-latest",
+        action="store_true",
+        help="start at the end of partitions without a committed offset (default: the beginning)",
     )
     parser.add_argument(
-        "--show-detailed-stats", action="store_true", help="a line each reporting interval"
+        "--show-detailed-stats", action="store_true", help="print a line every reporting interval"
     )
     parser.add_argument(
         "--reporting-interval",
         type=milliseconds_argument,
         default=5_000,
         metavar="MS",
-        help="so often (5000)",
+        help="the reporting interval in milliseconds (default: 5000)",
     )
-    parser.add_argument("--hide-header", action="store_true", help="no line of titles")
+    parser.add_argument("--hide-header", action="store_true", help="do not print the column titles")
     parser.add_argument("--socket-buffer-size", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--print-metrics", action="store_true", help=argparse.SUPPRESS)
     add_server(parser, PERF_CONSUME)
     parser.set_defaults(timeout=10_000)
     for action in parser._actions:
         if "--timeout" in action.option_strings:
-            action.help = "stop if no record comes for so long (10000)"
+            action.help = "stop if no record arrives for this many milliseconds (default: 10000)"
     return parser
 
 

@@ -73,31 +73,44 @@ def run(arguments: list[str]) -> int:
 
 def command_line() -> argparse.ArgumentParser:
     """Its parser."""
-    parser = new_parser("kafkalite perf produce", "Measure how fast records are taken.", EXAMPLES)
-    parser.add_argument("--topic", required=True, help="where to")
+    parser = new_parser(
+        "kafkalite perf produce", "Measure the throughput and latency of producing.", EXAMPLES
+    )
+    parser.add_argument("--topic", required=True, help="the topic to produce to")
     parser.add_argument(
-        "--num-records", type=long_argument, required=True, metavar="N", help="how many"
+        "--num-records",
+        type=long_argument,
+        required=True,
+        metavar="N",
+        help="the number of records to produce",
     )
     payload = parser.add_mutually_exclusive_group(required=True)
-    payload.add_argument("--record-size", type=_size, metavar="BYTES", help="random letters")
-    payload.add_argument("--payload-file", metavar="FILE", help="values from here, at random")
-    payload.add_argument("--payload-monotonic", action="store_true", help="numbers that count up")
+    payload.add_argument(
+        "--record-size", type=_size, metavar="BYTES", help="send random letters of this size"
+    )
+    payload.add_argument(
+        "--payload-file", metavar="FILE", help="send values from this file, in random order"
+    )
+    payload.add_argument("--payload-monotonic", action="store_true", help="send increasing numbers")
     parser.add_argument(
-        "--payload-delimiter", metavar="TEXT", default="\\n", help="between values of the file"
+        "--payload-delimiter",
+        metavar="TEXT",
+        default="\\n",
+        help="what separates the values in the file (default: \\n)",
     )
     parser.add_argument(
         "--throughput",
         type=float,
         required=True,
         metavar="N",
-        help="records a second at most; -1: as many as there can be",
+        help="the largest number of records per second; -1 for no limit",
     )
     parser.add_argument(
         "--reporting-interval",
         type=milliseconds_argument,
         default=5_000,
         metavar="MS",
-        help="a line so often (5000)",
+        help="print a line every so many milliseconds (default: 5000)",
     )
     parser.add_argument("--print-metrics", action="store_true", help=argparse.SUPPRESS)
     add_server(parser, PERF_PRODUCE)

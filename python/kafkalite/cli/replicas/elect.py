@@ -18,8 +18,8 @@ from kafkalite.client.cluster_admin import PREFERRED, UNCLEAN, ClusterAdmin
 from kafkalite.errors import BrokerError
 from kafkalite.protocol.codes import ELECTION_NOT_NEEDED
 
-DESCRIPTION = """Have leaders elected: the preferred replica, which is the first one, where another
-leads; or (unclean) any live replica, where none leads, which may lose records."""
+DESCRIPTION = """Elect leaders of partitions: preferred makes the first replica the leader again;
+unclean makes any live replica the leader of a partition that has none, and may lose records."""
 
 EXAMPLES = """
 kafkalite elect --election-type preferred --all-topic-partitions
@@ -50,20 +50,26 @@ def command_line() -> argparse.ArgumentParser:
     """Its parser."""
     parser = new_parser("kafkalite elect", DESCRIPTION, EXAMPLES)
     add_server(parser)
-    parser.add_argument("names", nargs="?", metavar="TOPIC", help="a topic")
+    parser.add_argument("names", nargs="?", metavar="TOPIC", help="the topic")
     parser.add_argument("--topic", action="append", help=argparse.SUPPRESS)
-    parser.add_argument("--partition", type=int_argument, metavar="N", help="a partition of it")
+    parser.add_argument(
+        "--partition", type=int_argument, metavar="N", help="a partition of the topic"
+    )
     parser.add_argument(
         "--election-type",
         type=str.lower,
         choices=tuple(TYPES),
         required=True,
-        help="which replica is to lead",
+        help="which replica becomes the leader",
     )
     parser.add_argument(
-        "--all-topic-partitions", action="store_true", help="wherever such an election is due"
+        "--all-topic-partitions",
+        action="store_true",
+        help="all partitions that need such an election",
     )
-    parser.add_argument("--path-to-json-file", metavar="FILE", help=f"several partitions: {FORM}")
+    parser.add_argument(
+        "--path-to-json-file", metavar="FILE", help=f"a file with partitions: {FORM}"
+    )
     parser.add_argument("--admin.config", dest="command_config", help=argparse.SUPPRESS)
     return parser
 

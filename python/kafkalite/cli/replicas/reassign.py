@@ -26,6 +26,7 @@ from kafkalite.cli.options import (
 )
 from kafkalite.cli.replicas import throttles
 from kafkalite.cli.replicas.plan import (
+    TOPICS_FORM,
     Plan,
     plan_fields,
     plan_text,
@@ -71,61 +72,70 @@ def _actions() -> Actions:
     actions = Actions(
         "kafkalite reassign", "Move replicas to other brokers and log directories.", EXAMPLES
     )
-    generate = actions.add("generate", _generate, "propose who is to have the replicas of topics")
-    generate.add_argument("names", nargs="*", metavar="TOPIC", help="topics to move")
+    generate = actions.add(
+        "generate", _generate, "propose a plan that moves topics to other brokers"
+    )
+    generate.add_argument("names", nargs="*", metavar="TOPIC", help="the topics to move")
     generate.add_argument(
-        "--topics-to-move-json-file", metavar="FILE", help="a file that names the topics instead"
+        "--topics-to-move-json-file", metavar="FILE", help=f"a file with the topics: {TOPICS_FORM}"
     )
     generate.add_argument(
         "--broker-list",
         type=_brokers,
         required=True,
         metavar="1,2,3",
-        help="the brokers that are to have them",
+        help="the brokers to move the topics to",
     )
     generate.add_argument(
-        "--disable-rack-aware", action="store_true", help="whatever racks the brokers are in"
+        "--disable-rack-aware", action="store_true", help="ignore the racks of the brokers"
     )
-    execute = actions.add("execute", _execute, "begin to move replicas")
+    execute = actions.add("execute", _execute, "start to move replicas as a plan says")
     _add_file(execute)
     execute.add_argument(
-        "--additional", action="store_true", help="beside what is under way, or in its place"
+        "--additional",
+        action="store_true",
+        help="allow this while other reassignments are in progress; replaces those of the same "
+        "partitions",
     )
     execute.add_argument(
         "--throttle",
         type=long_argument,
         default=UNTHROTTLED,
         metavar="BYTES",
-        help="between brokers no more a second than that",
+        help="the most bytes per second to move between brokers (default: no limit)",
     )
     execute.add_argument(
         "--replica-alter-log-dirs-throttle",
         type=long_argument,
         default=UNTHROTTLED,
         metavar="BYTES",
-        help="between log directories no more a second than that",
+        help="the most bytes per second to move between log directories (default: no limit)",
     )
     execute.add_argument(
         "--disallow-replication-factor-change",
         action="store_true",
-        help="refuse a partition that would have more or fewer replicas than now",
+        help="refuse to change the number of replicas of a partition",
     )
     verify = actions.add(
-        "verify", _verify, "say what has been moved; once all has, the throttles end"
+        "verify", _verify, "show the progress of a plan; once it is complete, remove the throttles"
     )
-    cancel = actions.add("cancel", _cancel, "have replicas stay where they were")
+    cancel = actions.add("cancel", _cancel, "cancel the moves of a plan that are in progress")
     for each in (verify, cancel):
         _add_file(each)
         each.add_argument(
-            "--preserve-throttles", action="store_true", help="leave the throttles as they are"
+            "--preserve-throttles", action="store_true", help="do not remove the throttles"
         )
-    actions.add("list", _list, "list partitions whose replicas are being moved")
+    actions.add("list", _list, "list the reassignments in progress")
     return actions
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", metavar="FILE", help="what generate has proposed")
-    parser.add_argument("--reassignment-json-file", metavar="FILE", help="the same")
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="the plan, such as generate proposes"
+    )
+    parser.add_argument(
+        "--reassignment-json-file", metavar="FILE", help="the same, as Kafka's tool takes it"
+    )
 
 
 def _brokers(text: str) -> list[int]:

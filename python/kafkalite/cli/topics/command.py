@@ -53,39 +53,47 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _actions() -> Actions:
-    actions = Actions("kafkalite topics", "Make, list, describe, change, delete topics.", EXAMPLES)
+    actions = Actions(
+        "kafkalite topics", "Create, list, describe, alter and delete topics.", EXAMPLES
+    )
 
-    create = actions.add("create", _create, "make a topic", "kafkalite topics create orders")
-    _add_names(create, "a topic")
+    create = actions.add(
+        "create",
+        _create,
+        "create a topic",
+        "kafkalite topics create orders\n"
+        "kafkalite topics create orders --partitions 3 --config retention.ms=86400000",
+    )
+    _add_names(create, "the name of the topic")
     create.add_argument(
         "--partitions",
         type=int_argument,
         metavar="N",
-        help="how many (the broker's num.partitions)",
+        help="the number of partitions (default: num.partitions of the broker)",
     )
     create.add_argument(
         "--replication-factor",
         type=short_argument,
         metavar="N",
-        help="replicas of each (the broker's default)",
+        help="replicas of each partition (default: default.replication.factor of the broker)",
     )
     create.add_argument(
         "--replica-assignment",
         metavar="1:2,2:3",
-        help="the brokers of each partition, instead of both",
+        help="the brokers of each partition, instead of the two options above",
     )
     _add_config(create)
     create.add_argument(
-        "--if-not-exists", action="store_true", help="a topic that is there is no error"
+        "--if-not-exists", action="store_true", help="succeed if the topic already exists"
     )
 
     listing = actions.add("list", _list, "list topics")
-    _add_names(listing, "topics, or regular expressions of them", "*")
+    _add_names(listing, "names or regular expressions (default: all topics)", "*")
     _add_exclude(listing)
 
     describe = actions.add("describe", _describe, "show topics, their partitions and configuration")
-    _add_names(describe, "topics, or regular expressions of them; all", "*")
-    describe.add_argument("--topic-id", metavar="ID", help="a topic by its id")
+    _add_names(describe, "names or regular expressions (default: all topics)", "*")
+    describe.add_argument("--topic-id", metavar="ID", help="describe the topic with this id")
     _add_exclude(describe)
     _add_if_exists(describe)
     filters = describe.add_mutually_exclusive_group()
@@ -93,32 +101,41 @@ def _actions() -> Actions:
         filters.add_argument(f"--{name}", action="store_true", help=line)
 
     alter = actions.add(
-        "alter", _alter, "change the number of partitions, or the configuration, of topics"
+        "alter", _alter, "change the number of partitions or the configuration of topics"
     )
-    _add_names(alter, "topics, or regular expressions of them", "*")
-    alter.add_argument("--partitions", type=int_argument, metavar="N", help="so many in all")
+    _add_names(alter, "names or regular expressions", "*")
     alter.add_argument(
-        "--replica-assignment", metavar="1:2,2:3", help="the brokers of every partition"
+        "--partitions", type=int_argument, metavar="N", help="the new total number of partitions"
+    )
+    alter.add_argument(
+        "--replica-assignment",
+        metavar="1:2,2:3",
+        help="the brokers of every partition, old and new",
     )
     _add_config(alter)
     alter.add_argument(
-        "--delete-config", action="append", default=[], metavar="KEY", help="back to the default"
+        "--delete-config",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="reset a configuration key to its default; may be repeated",
     )
     _add_if_exists(alter)
 
-    delete = actions.add("delete", _delete, "delete topics with all their records")
-    _add_names(delete, "topics, or regular expressions of them", "*")
+    delete = actions.add("delete", _delete, "delete topics and all their records")
+    _add_names(delete, "names or regular expressions", "*")
     _add_if_exists(delete)
     records.add(actions)
     return actions
 
 
 FILTERS = {
-    "under-replicated-partitions": "only partitions of which a replica is not in sync",
+    "under-replicated-partitions": "only partitions with a replica that is not in sync",
     "unavailable-partitions": "only partitions whose leader is not available",
-    "under-min-isr-partitions": "only partitions with fewer replicas in sync than they need",
-    "at-min-isr-partitions": "only partitions with just as many replicas in sync as they need",
-    "topics-with-overrides": "only topics with a configuration of their own, without partitions",
+    "under-min-isr-partitions": "only partitions with fewer replicas in sync than "
+    "min.insync.replicas",
+    "at-min-isr-partitions": "only partitions with exactly min.insync.replicas replicas in sync",
+    "topics-with-overrides": "only topics with configurations of their own; no partitions",
 }
 
 
@@ -133,19 +150,21 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a configuration; may be given several times",
+        help="set a configuration key of the topic; may be repeated",
     )
 
 
 def _add_exclude(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--exclude-internal", action="store_true", help="without Kafka's own topics"
+        "--exclude-internal",
+        action="store_true",
+        help="leave out internal topics, such as __consumer_offsets",
     )
 
 
 def _add_if_exists(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--if-exists", action="store_true", help="a topic that is not there is no error"
+        "--if-exists", action="store_true", help="succeed if the topic does not exist"
     )
 
 

@@ -27,20 +27,25 @@ def add(actions: Actions) -> None:
     parser = actions.add(
         "delete-records", _delete_records, "delete the records of a topic before an offset"
     )
-    parser.add_argument("names", nargs="?", metavar="TOPIC", help="a topic")
+    parser.add_argument("names", nargs="?", metavar="TOPIC", help="the topic")
     parser.add_argument("--topic", action="append", help=argparse.SUPPRESS)
     parser.add_argument(
         "--before",
         type=_offset,
         metavar="OFFSET",
-        help="the first offset that stays; latest: none does",
+        help="the first offset to keep; latest deletes all records",
     )
-    parser.add_argument("--partition", type=int_argument, metavar="N", help="of one partition")
+    parser.add_argument(
+        "--partition",
+        type=int_argument,
+        metavar="N",
+        help="delete from this partition only (default: all partitions)",
+    )
     parser.add_argument(
         "--offset-json-file",
         metavar="FILE",
-        help='several partitions instead: {"partitions": [{"topic": "orders", "partition": 0, '
-        '"offset": 5}]}',
+        help='a file with partitions and offsets instead: {"partitions": [{"topic": "orders", '
+        '"partition": 0, "offset": 5}]}',
     )
 
 
