@@ -6,13 +6,19 @@ topic has, so that no engine is fast because it reads less.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
+import floors
 from pyspark.sql import DataFrame, SparkSession, functions
 from records import ALL, JSONS, PARTITIONS, PLAIN_100, PLAIN_JSON, VALUES, Data
 
 SCHEMA = "city STRING, amount DOUBLE"
 """Of the JSON objects: what the query needs, the same for every engine."""
+ALL_COLUMNS = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset LONG, timestamp TIMESTAMP, "
+    "timestampType INT"
+)
 STREAM_BATCHES = 4
 WRITTEN_SHARE = 1 / 3
 """Of the topic's records, in a write."""
@@ -55,10 +61,14 @@ PYTHON = Engine(
     "python", "kafkalite, Python Data Source", "ours", "kafkalite", {"engine": "python"}
 )
 JVM = Engine("jvm", "kafkalite, columnar engine", "ours", "kafkalite", {"engine": "jvm"})
-FLOOR = Engine("floor", "Spark alone, the same rows typed in Parquet files", "ours", "parquet")
-"""The floor of `windows`: the cost of the aggregation, wherever its rows come from."""
+FLOOR = Engine("floor", "Spark alone, the same rows by its rate source or Parquet", "ours", "")
+"""What a stream costs, wherever its rows come from: made up, or typed in files."""
+PYTHON_FLOOR = Engine(
+    "python-floor", "a Python Data Source that maps the same rows", "ours", floors.MAPPED
+)
 CONNECTORS = (DEFAULT, TUNED)
-ENGINES = (DEFAULT, TUNED, PYTHON, JVM, FLOOR)
+FLOORS = (FLOOR, PYTHON_FLOOR)
+ENGINES = (DEFAULT, TUNED, PYTHON, JVM, *FLOORS)
 
 
 class Reading(NamedTuple):
@@ -76,7 +86,7 @@ class Reading(NamedTuple):
     frame: DataFrame | None = None
     """What is written."""
     files: str = ""
-    """Where `FLOOR` finds the rows."""
+    """Where the floors find the rows."""
 
     def options(self, columns: str | None) -> dict[str, str]:
         """Of the reader. `columns`: all that the query needs; None: all that there are."""
@@ -133,9 +143,18 @@ def group_by_json(reading: Reading) -> int:
 
 def stream(reading: Reading) -> int:
     """AvailableNow in some micro-batches; the checkpoint is a temporary one."""
-    reader = reading.spark.readStream.format(reading.engine.format)
     per_trigger = -(-reading.records // STREAM_BATCHES)
-    frame = reader.options(**reading.options(None), maxOffsetsPerTrigger=str(per_trigger)).load()
+    if reading.engine is FLOOR:  # AvailableNow would be one micro-batch of it
+        value = bytes(reading.data.value_bytes)
+        frame = floors.rated(reading.spark, PARTITIONS, per_trigger, value)
+        writer = frame.writeStream.format("noop").trigger(processingTime="0 seconds")
+        return floors.ended_after(writer.start(), STREAM_BATCHES)
+    if reading.engine is PYTHON_FLOOR:
+        frame = floors.mapped(reading.spark, reading.files, ALL_COLUMNS, STREAM_BATCHES)
+    else:
+        reader = reading.spark.readStream.format(reading.engine.format)
+        limit = str(per_trigger)
+        frame = reader.options(**reading.options(None), maxOffsetsPerTrigger=limit).load()
     query = frame.writeStream.format("noop").trigger(availableNow=True).start()
     query.awaitTermination()
     return sum(progress["numInputRows"] for progress in query.recentProgress)
@@ -155,21 +174,30 @@ def rows_of_json(reading: Reading) -> DataFrame:
 def rows_of_files(reading: Reading) -> DataFrame:
     """Reads the rows of `rows_of_json` out of the files that `write_files` has left."""
     schema = f"timestamp TIMESTAMP, value STRUCT<{SCHEMA}>"
+    if reading.engine is PYTHON_FLOOR:
+        return floors.mapped(reading.spark, reading.files, schema, STREAM_BATCHES)
     reader = reading.spark.readStream.schema(schema)
     return reader.option("maxFilesPerTrigger", PARTITIONS).parquet(reading.files)
 
 
-def write_files(reading: Reading, path: str) -> None:
-    """The topic's rows, as many files as a stream has partitions of micro-batches."""
-    told = {"value.format": "json", "value.schema": SCHEMA}
-    frame = reading.load("timestamp,value", **told).select("timestamp", "value")
-    files = frame.repartitionByRange(STREAM_BATCHES * PARTITIONS, "timestamp")
-    files.write.mode("overwrite").parquet(path)
+def write_files(query: "Query", reading: Reading, engine: Engine, path: Path) -> None:
+    """The topic's rows, as a floor reads them."""
+    is_typed = query.run is windows
+    told = {"value.format": "json", "value.schema": SCHEMA} if is_typed else {}
+    rows = reading.load(None, **told)
+    if engine is PYTHON_FLOOR:
+        floors.register(reading.spark)
+        columns = ("timestamp", "value") if is_typed else tuple(rows.columns)
+        floors.write_arrow(rows, PARTITIONS, columns, path)
+    elif is_typed:  # as many files as a stream has partitions of micro-batches
+        files = rows.select("timestamp", "value")
+        files = files.repartitionByRange(STREAM_BATCHES * PARTITIONS, "timestamp")
+        files.write.mode("overwrite").parquet(str(path))
 
 
 def windows(reading: Reading) -> int:
     """A stream of sums of a field of JSON, in windows of ten seconds of event time."""
-    frame = rows_of_files(reading) if reading.engine is FLOOR else rows_of_json(reading)
+    frame = rows_of_files(reading) if reading.engine in FLOORS else rows_of_json(reading)
     window = functions.window("timestamp", "10 seconds")
     sums = (
         frame.withWatermark("timestamp", "1 minute")
@@ -235,7 +263,12 @@ QUERIES = (
         {"python": 4, "jvm": 6},
     ),
     Query(
-        "stream", f"AvailableNow, {STREAM_BATCHES} batches, all columns, to noop", stream, VALUES
+        "stream",
+        f"AvailableNow, {STREAM_BATCHES} batches, all columns, to noop",
+        stream,
+        VALUES,
+        {"python": 1.5, "jvm": 3},
+        engines=(*CONNECTORS, PYTHON, JVM, *FLOORS),
     ),
     Query(
         "windows",
@@ -243,7 +276,7 @@ QUERIES = (
         windows,
         JSONS,
         {"python": 2, "jvm": 4},
-        engines=(*CONNECTORS, PYTHON, JVM, FLOOR),
+        engines=(*CONNECTORS, PYTHON, JVM, *FLOORS),
     ),
     Query(
         "write",

@@ -18,6 +18,7 @@ COLOURS = {
     "python": "#3b6ea5",
     "jvm": "#c2571a",
     "floor": "#2f7d4f",
+    "python-floor": "#7fb069",
 }
 
 

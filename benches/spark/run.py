@@ -23,7 +23,7 @@ from meter import CHILDREN, Meter
 from pyspark.sql import SparkSession
 from queries import (
     ENGINES,
-    FLOOR,
+    FLOORS,
     JVM,
     QUERIES,
     TOPICS,
@@ -183,10 +183,10 @@ class Bench:
         reading = Reading(
             self.spark, engine, data, side.bootstrap_servers, offsets, (end - start) * PARTITIONS
         )
-        if engine is FLOOR:
-            files = str(self._folder / f"{data.name}-files")
-            write_files(reading._replace(engine=JVM), files)
-            return reading._replace(files=files)
+        if engine in FLOORS:
+            files = self._folder / f"{data.name}-{query.name}-{engine.name}"
+            write_files(query, reading._replace(engine=JVM), engine, files)
+            return reading._replace(files=str(files))
         if query.name != "write":
             return reading
         source = reading._replace(engine=TUNED, bootstrap=self.sides["kafka"].bootstrap_servers)
