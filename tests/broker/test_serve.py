@@ -294,7 +294,7 @@ def test_a_wrong_command_line_is_exit_code_2(arguments: list[str], sentence: str
         [*SERVE, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert done.returncode == 2
-    expected = f"kafkalite serve: {sentence}; 'kafkalite serve --help' tells more\n"
+    expected = f"kafkalite serve: {sentence}; see 'kafkalite serve --help'\n"
     assert done.stderr == expected
 
 

@@ -33,21 +33,52 @@ def test_the_version_is_that_of_the_package(kafkalite: Run) -> None:
 def test_an_unknown_command_is_one_sentence(kafkalite: Run) -> None:
     told = kafkalite("brew", "coffee")
     assert told.returncode == 2
-    assert told.stderr == "kafkalite: 'brew coffee' is not a command; 'kafkalite' lists them\n"
+    assert told.stderr == "kafkalite: 'brew' is not a command; see 'kafkalite --help'\n"
 
 
 def test_a_command_that_is_nearly_one_is_told_its_name(kafkalite: Run) -> None:
     told = kafkalite("topic", "list")
-    sentence = (
-        "kafkalite: 'topic list' is not a command (is 'topics' meant?); 'kafkalite' lists them\n"
-    )
+    sentence = "kafkalite: 'topic' is not a command; did you mean 'topics'?\n"
     assert (told.returncode, told.stderr) == (2, sentence)
+    assert "did you mean 'log verify'?" in kafkalite("verify", "data").stderr
+    assert "did you mean 'perf produce'?" in kafkalite("perf", "prodce").stderr
 
 
 def test_half_a_command_names_the_other_half(kafkalite: Run) -> None:
     told = kafkalite("log", "destroy")
     assert told.returncode == 2
-    assert "there is log dump, log verify" in told.stderr
+    assert "there are log dump and log verify" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["topics", "create", "x", "--partitons", "3"], "--partitions"),
+        (["topics", "create", "x", "--partitons=3"], "--partitions"),
+        (["perf", "produce", "--topc", "x"], "--topic"),  # required, and so it is missing
+        (["serve", "--lisen", "127.0.0.1:0"], "--listen"),
+        (["topics", "lst"], "list"),
+        (["topics", "--creat", "--topic", "x"], "--create"),
+        (["produce", "x", "--codec", "snapy"], "snappy"),
+    ],
+)
+def test_a_misspelt_word_of_a_command_is_told_what_was_meant(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.run(words)
+    told = capsys.readouterr().err
+    assert told.endswith(f"; did you mean '{meant}'?\n") and told.count("\n") == 1
+
+
+def test_a_flag_that_is_near_to_none_is_told_the_way_to_the_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.run(["topics", "delete", "x", "--force"])
+    told = capsys.readouterr().err
+    sentence = "unrecognized arguments: --force; see 'kafkalite topics delete --help'\n"
+    assert told == f"kafkalite topics delete: {sentence}"
 
 
 def test_half_a_command_with_help_lists_the_other_halves(kafkalite: Run) -> None:

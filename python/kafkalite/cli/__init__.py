@@ -92,7 +92,7 @@ def _told(arguments: Sequence[str]) -> int:
         # Now rather than at exit, so that a closed pipe or a full disk shows here.
         sys.stdout.flush()
     except KafkaliteError as error:
-        sys.stderr.write(f"kafkalite: {error}\n")
+        sys.stderr.write(f"kafkalite: {sentence(error)}\n")
         return getattr(error, "exit_code", 1)
     except KeyboardInterrupt as interrupt:
         sys.stderr.write("\n")
@@ -102,7 +102,7 @@ def _told(arguments: Sequence[str]) -> int:
         _leave(sys.stdout)
         return 0
     except UnicodeEncodeError as error:
-        sys.stderr.write(f"kafkalite: {error.object!r} is no text in UTF-8\n")
+        sys.stderr.write(f"kafkalite: {error.object!r} is not UTF-8 text\n")
         return 2
     except OSError as error:
         if error.errno not in FULL or error.filename is not None:
@@ -111,6 +111,11 @@ def _told(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"kafkalite: the output cannot be written: {error.strerror}\n")
         return 1
     return code
+
+
+def sentence(error: BaseException) -> str:
+    """What an error says, and the remedies that were noted for it."""
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -126,26 +131,32 @@ def _run(arguments: Sequence[str]) -> int:
         if tuple(arguments[: len(words)]) == words:
             code: int = import_module(module).run(list(arguments[len(words) :]))
             return code
-    named = " ".join(word for word in arguments[:2] if not word.startswith("-"))
     inner = [words for words in COMMANDS if words[0] == arguments[0]]
     if inner and set(arguments[1:2]) & {"-h", "--help", "help"}:
         sys.stdout.write(_overview(inner))
         return 0
-    if inner:
-        choices = ", ".join(" ".join(words) for words in inner)
-        sys.stderr.write(f"kafkalite: '{named}' is not a command; there is {choices}\n")
+    named = " ".join(arguments[: 2 if inner else 1])
+    found = _nearest(arguments[1:2] if inner else arguments[:1], inner)
+    if found:
+        remedy = f"did you mean '{found}'?"
+    elif inner:
+        remedy = f"there are {' and '.join(' '.join(words) for words in inner)}"
     else:
-        meant = _nearest(arguments[0])
-        sys.stderr.write(f"kafkalite: '{named}' is not a command{meant}; 'kafkalite' lists them\n")
+        remedy = "see 'kafkalite --help'"
+    sys.stderr.write(f"kafkalite: '{named}' is not a command; {remedy}\n")
     return 2
 
 
-def _nearest(word: str) -> str:
-    """Guesses what was meant by a command that there is not."""
+def _nearest(given: Sequence[str], inner: Sequence[tuple[str, ...]]) -> str | None:
+    """Guesses the command that was meant: one of `inner`, if there are any, by its second word;
+    else any, by its first word, or the second alone (`verify` for `log verify`)."""
     from difflib import get_close_matches
 
-    found = get_close_matches(word, [words[0] for words in COMMANDS], n=1)
-    return f" (is '{found[0]}' meant?)" if found else ""
+    meant = {words[1]: " ".join(words) for words in inner or COMMANDS if len(words) > 1}
+    if not inner:
+        meant |= {words[0]: words[0] for words in COMMANDS}
+    found = get_close_matches(" ".join(given), meant, n=1)
+    return meant[found[0]] if found else None
 
 
 def _make_streams_usable() -> None:

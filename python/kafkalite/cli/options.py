@@ -7,10 +7,11 @@ import re
 import signal
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from kafkalite.cli import sentence
 from kafkalite.cli.console.terminal import size_text
 from kafkalite.client.network.servers import parse_servers
 from kafkalite.config.properties import parse_properties
@@ -63,11 +64,54 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Refuses in the words of the other commands, with the way to the help."""
+    """Refuses in the words of the other commands, with what was meant or the way to the help."""
+
+    _given: Sequence[str] = ()
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse, but the parser of the action says which words it does not know: it knows
+        those that are near."""
+        options, rest = self.parse_known_args(args, namespace)
+        if rest:
+            getattr(options, "parser", self).error(f"unrecognized arguments: {' '.join(rest)}")
+        return options
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse; remembers what was given, for `error`."""
+        self._given = sys.argv[1:] if args is None else args
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        sys.stderr.write(f"{self.prog}: {message}; '{self.prog} --help' tells more\n")
+        """Ends with exit code 2. A flag that is required is missing also if it is misspelt."""
+        remedy = self._misspelt() or f"see '{self.prog} --help'"
+        told = message if message.endswith("?") else f"{message}; {remedy}"
+        sys.stderr.write(f"{self.prog}: {told}\n")
         raise SystemExit(2)
+
+    def _misspelt(self) -> str:
+        options = self._option_string_actions
+        words = [f"--{each}" for action in self._actions for each in self._names_in(action)]
+        for given in self._given:
+            flag = given.partition("=")[0]
+            is_known = any(each.startswith(flag) for each in options)  # or is short for it
+            if flag.startswith("--") and not is_known:
+                found = nearest(flag, [*options, *words])
+                if found:
+                    return f"did you mean '{found}'?"
+        return ""
+
+    @staticmethod
+    def _names_in(action: argparse.Action) -> Iterable[str]:
+        """The actions of a command, which are flags, too, as in Kafka's tools."""
+        return action.choices if isinstance(action, argparse._SubParsersAction) else ()
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            if found := nearest(str(value), map(str, action.choices or ())):
+                error.message = f"'{value}' is not one of the choices; did you mean '{found}'?"
+            raise
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """As argparse, whose Python 3.11 makes an empty list of `--key-separator=--`."""
@@ -76,6 +120,14 @@ class Parser(argparse.ArgumentParser):
             self._check_value(action, value)
             return value
         return super()._get_values(action, arg_strings)
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The word that was meant by one that is misspelt, if one of these is near."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, list(known), n=1)
+    return found[0] if found else None
 
 
 def examples_text(lines: Sequence[str]) -> str | None:
@@ -271,5 +323,6 @@ def print_json(fields: Mapping[str, Any]) -> None:
 
 
 def print_error(error: KafkaliteError | str) -> None:
-    """One sentence on stderr."""
-    sys.stderr.write(f"kafkalite: {error}\n")
+    """One sentence on stderr, with the remedies that were noted for an error."""
+    told = error if isinstance(error, str) else sentence(error)
+    sys.stderr.write(f"kafkalite: {told}\n")
