@@ -150,8 +150,9 @@ OPTIONS: tuple[Option, ...] = (
         "boolean",
         "false; true with kafka.transactional.id",
         WRITE,
-        "Readers with `read_committed` see all rows of a query or micro-batch, or none. "
-        "`kafka.transactional.id` is the prefix of the tasks' ids.",
+        "Each task writes one transaction; when all tasks are done, the driver commits them one "
+        "after the other. `read_committed` readers see whole tasks, and nothing of a job that "
+        "fails before the commit. `kafka.transactional.id` is the prefix of the tasks' ids.",
     ),
     Option(
         "path",
