@@ -3,8 +3,8 @@ package kafkalite.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
-import java.util.Locale;
 import java.util.Set;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -22,13 +22,6 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /** The scan of one query: the columns that it uses, and the ranges that its filters leave. */
 record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, RangeFilters filters)
     implements Scan, Batch {
-  /** Columns that are there whether or not keys and values can be decoded. */
-  private static final Set<String> UNDECODED = Set.of("topic", "partition", "offset", "timestamp",
-      "timestampType", "headers", "key_size", "value_size");
-
-  /** Formats of keys that every key has. */
-  private static final Set<String> UNTYPED = Set.of("binary", "string");
-
   @Override
   public String description() {
     return KafkaliteSource.NAME + " engine=jvm columns=" + List.of(readSchema.fieldNames())
@@ -105,38 +98,34 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
   /** Takes what Spark pushes down. */
   static final class Builder
       implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownV2Filters {
-    private final StructType whole;
+    private final StructType schema;
     private final CaseInsensitiveStringMap options;
     private final RangeFilters filters = new RangeFilters();
     private StructType wanted;
 
     Builder(StructType schema, CaseInsensitiveStringMap options) {
-      this.whole = schema;
+      this.schema = schema;
       this.wanted = schema;
       this.options = options;
     }
 
-    /** Where what cannot be decoded is seen in other columns, or fails, all is decoded. */
+    /** What the query leaves out, or wants some fields of, may have to be decoded all the same. */
     @Override
     public void pruneColumns(StructType required) {
-      String corrupt = options.getOrDefault("columnNameOfCorruptRecord", "_corrupt_record");
-      boolean permissive = options.getOrDefault("mode", "PERMISSIVE").equalsIgnoreCase("PERMISSIVE");
+      ObjectNode request = Endpoint.request("prune", options);
+      request.set("columns", Endpoint.JSON.valueToTree(schema.fieldNames()));
+      request.set("wanted", Endpoint.JSON.valueToTree(required.fieldNames()));
+      Set<String> whole = new HashSet<>();
+      Endpoint.plan(request).get("whole").forEach(name -> whole.add(name.asText()));
       List<String> names = List.of(required.fieldNames());
-      if (permissive && !names.contains(corrupt)) {
-        wanted = required;
-        return;
-      }
       wanted = new StructType();
-      for (var field : whole.fields()) {
-        if (names.contains(field.name()) || isDecoded(field.name())) {
+      for (var field : schema.fields()) {
+        if (whole.contains(field.name())) {
           wanted = wanted.add(field);
+        } else if (names.contains(field.name())) {
+          wanted = wanted.add(required.apply(field.name()));
         }
       }
-    }
-
-    private boolean isDecoded(String column) {
-      String format = options.getOrDefault("key.format", "binary").trim().toLowerCase(Locale.ROOT);
-      return column.equals("key") ? !UNTYPED.contains(format) : !UNDECODED.contains(column);
     }
 
     @Override

@@ -185,6 +185,23 @@ def test_a_key_that_does_not_parse_is_seen_where_a_query_leaves_keys_out(
     assert [row[-1] for row in corrupt] == [None, "no JSON", None, None]
 
 
+@pytest.mark.parametrize(("name", "column"), [(" bad ", "bad"), ("", "_corrupt_record")])
+def test_the_corrupt_column_has_one_name_for_whoever_reads_the_option(
+    spark: SparkSession, servers: str, engine: str, bad_keys: str, name: str, column: str
+) -> None:
+    """The options trimmed the name, and took an empty one for the default; what decodes did not,
+    and refused the schema, and the columnar engine left out the keys whose text is wanted."""
+    options = {
+        "subscribe": bad_keys,
+        "columnNameOfCorruptRecord": name,
+        "mode": " permissive ",
+        "key.format": " JSON ",
+        "key.schema": f"id INT, {column} STRING",
+    }
+    found = read(spark, engine, servers, options).select(column).collect()
+    assert [row[0] for row in found] == [None, "no JSON", None, None]
+
+
 def test_csv_is_what_from_csv_makes_of_it(spark: SparkSession, servers: str, engine: str) -> None:
     parsed = connector(spark, servers, "typed-csv").selectExpr(
         *PLACE, f"from_csv(CAST(value AS STRING), '{CSV_SCHEMA}') AS value"

@@ -365,6 +365,35 @@ def test_a_schema_comes_as_ddl(logs: Logs, orders: dict[str, str]) -> None:
     assert found["limit"] == {"maxRows": 9}
 
 
+@pytest.mark.parametrize(
+    ("options", "wanted", "whole"),
+    [
+        ({}, ["offset"], []),
+        ({"mode": "FAILFAST"}, ["offset"], ["value", "bad"]),
+        ({"mode": " permissive "}, ["offset"], []),
+        ({}, ["bad"], ["value", "bad"]),
+        ({"columnNameOfCorruptRecord": " "}, ["bad"], []),
+        ({"mode": "DROPMALFORMED", "key.format": "string"}, [], ["value", "bad"]),
+        (
+            {"mode": "DROPMALFORMED", "value.format": "binary", "key.format": "csv"},
+            [],
+            ["key", "bad"],
+        ),
+    ],
+)
+def test_what_is_decoded_is_read_whole_where_a_bad_record_is_seen(
+    logs: Logs,
+    orders: dict[str, str],
+    options: dict[str, str],
+    wanted: list[str],
+    whole: list[str],
+) -> None:
+    given = orders | {"value.format": " JSON ", "columnNameOfCorruptRecord": " bad "} | options
+    columns = ["key", "value", "offset", "bad"]
+    asked = {"op": "prune", "options": given, "columns": columns, "wanted": wanted}
+    assert answer(asked, logs) == {"whole": whole}
+
+
 def test_what_filters_leave_is_cut_before_it_is_split(orders: dict[str, str], logs: Logs) -> None:
     cut = {"start": 10, "stop": 45, "timestamp": 1_060}
     assert ranges(logs, orders, cut=cut) == [["orders", 0, 30, 45], ["orders", 1, 30, 45]]
@@ -475,6 +504,7 @@ def test_a_schema_with_text_that_is_not_utf8_is_refused(
         {"op": "batch", "options": {"path": "/nowhere"}, "cut": [0, 9, -1]},
         {"op": "batch", "options": {"path": "/nowhere"}, "schema": "no message"},
         {"op": "batch", "options": {"path": "/nowhere"}, "schema": 7},
+        {"op": "prune", "options": {"path": "/nowhere"}, "columns": ["key"], "wanted": "key"},
         {"op": "latest", "options": {"path": "/nowhere"}, "start": {"t": 1}},
         {"op": "latest", "options": {"path": "/nowhere"}, "start": {"t": {"a": 1}}},
         {"op": "latest", "options": {"path": "/nowhere"}, "start": None},

@@ -6,13 +6,13 @@
 It is written as DDL, which Spark parses where it can: a worker has no session to parse it with.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark.options.ddl import read_fields
 from kafkalite.spark.options.read import TYPED, ReadOptions
 
-__all__ = ["ddl"]
+__all__ = ["columns_read_whole", "ddl"]
 
 TYPES = {
     "key": "BINARY",
@@ -61,6 +61,18 @@ def ddl(options: ReadOptions) -> str:
         if name not in columns:
             raise InvalidArgumentError(f"columns names '{name}', it may name {', '.join(columns)}")
     return ", ".join(columns[name] for name in wanted)
+
+
+def columns_read_whole(
+    options: ReadOptions, columns: Iterable[str], wanted: Collection[str]
+) -> list[str]:
+    """The columns, of all that a frame has, that are decoded whole even if a query wants nothing or
+    only some fields of them: a bad key or value fails the query, drops the row, or is seen in the
+    corrupt column."""
+    if options.formats["mode"] == "permissive" and options.corrupt_column not in wanted:
+        return []
+    typed = [side for side in ("key", "value") if options.formats[f"{side}.format"] in TYPED]
+    return [name for name in columns if name in typed or name not in TYPES]
 
 
 def _refuse_names_of_records(names: Iterable[str]) -> None:

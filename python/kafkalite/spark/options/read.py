@@ -51,13 +51,10 @@ CLIENT_IGNORED = re.compile(
     r"auto\.include|internal\.|config\.providers|share\."
 )
 
-# Formats whose bytes become the fields of a schema, and the options that Rust takes beside them.
+# Formats whose bytes become the fields of a schema, and the options of theirs that Rust judges.
 TYPED = ("json", "avro", "csv")
 CORRUPT_COLUMN = "_corrupt_record"
 FORMAT_OPTIONS = (
-    "value.flatten",
-    "mode",
-    "columnNameOfCorruptRecord",
     "value.csv.columns",
     "key.csv.columns",
     "sep",
@@ -150,6 +147,7 @@ class _Reading:
         self._given = {name.lower(): value for name, value in given.items()}
         self._streaming = streaming
         self._warnings: list[str] = []
+        self._corrupt_column = self._text("columnNameOfCorruptRecord") or CORRUPT_COLUMN
 
     def options(self) -> ReadOptions:
         self._check_names()
@@ -185,7 +183,7 @@ class _Reading:
             key_schema=self._text("key.schema"),
             value_schema=self._text("value.schema"),
             value_flatten=self._flag("value.flatten", False),
-            corrupt_column=self._text("columnNameOfCorruptRecord") or CORRUPT_COLUMN,
+            corrupt_column=self._corrupt_column,
             pushdown=self._flag("pushdown", False),
             batch_rows=self._number("batch.rows", 32_768, 1),
             batch_bytes=self._number("batch.bytes", 4 << 20, 1),
@@ -403,13 +401,15 @@ class _Reading:
             if schema is not None:
                 names = [field.name for field in read_fields(f"{side}.schema", schema)]
             if formats[name] == "csv" and names:
-                corrupt = self._text("columnNameOfCorruptRecord") or CORRUPT_COLUMN
-                listed = ",".join(each for each in names if each != corrupt)
+                listed = ",".join(each for each in names if each != self._corrupt_column)
                 formats[f"{side}.csv.columns"] = listed
             if formats[name] == "avro":
                 self._warn_of_unwritten(side, names)
-        self._word("mode", "permissive", ("permissive", "dropmalformed", "failfast"))
-        self._flag("value.flatten", False)
+        formats["mode"] = self._word(
+            "mode", "permissive", ("permissive", "dropmalformed", "failfast")
+        )
+        formats["columnNameOfCorruptRecord"] = self._corrupt_column
+        formats["value.flatten"] = str(self._flag("value.flatten", False)).lower()
         for name in FORMAT_OPTIONS:
             if name.lower() in self._given:
                 formats[name] = self._given[name.lower()]
@@ -417,8 +417,9 @@ class _Reading:
 
     def _warn_of_unwritten(self, side: str, names: Sequence[str]) -> None:
         schema, registry = (self._text(f"{side}.avro.{each}") for each in ("schema", "registry"))
-        corrupt = self._text("columnNameOfCorruptRecord") or CORRUPT_COLUMN
-        absent = [each for each in unwritten(names, schema, registry) if each != corrupt]
+        absent = [
+            each for each in unwritten(names, schema, registry) if each != self._corrupt_column
+        ]
         if absent:
             self._warnings.append(
                 f"{side}.schema: no record has {', '.join(absent)}, by the schemas that they were "

@@ -14,13 +14,15 @@
         "target": {…}                                            Trigger.AvailableNow: not beyond
     {"op": "between", "options": {…}, "start": {…}, "end": {…}}  ranges
     {"op": "commit",  "options": {…}, "start": {…}, "first": …}  nothing: commitOffsetsToGroup
-    {"op": "schema",  "options": {…}, "streaming": true or null} schema, limit; null: not known yet
+    {"op": "schema",  "options": {…}, "streaming": true or null} schema, limit
     {"op": "endpoint", "options": {…}}                           endpoint
+    {"op": "prune",   "options": {…}, "columns": […], …}         whole: the columns to read whole
+        "wanted": […]                                            the columns that a query wants
 
 `batch` and `initial` take the `schema` of the rows, as a read request has it, and refuse one that
-records cannot have. Where there are ranges, there are also `endpoint` (host:port of the broker's
-Arrow listener, if it answers here, or null), `read` (what a read request has beside range and
-schema) and `warnings`.
+records cannot have. `streaming` is null where nobody knows it yet. Where there are ranges, there
+are also `endpoint` (host:port of the broker's Arrow listener, if it answers here, or null), `read`
+(what a read request has beside range and schema) and `warnings`.
 A refusal is a `KafkaliteError` with one sentence.
 """
 
@@ -114,11 +116,12 @@ class Logs(Closing):
 def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
     """See the module. Raises `KafkaliteError` and nothing else for a request of any content."""
     op = request.get("op")
-    if op == "schema":
-        is_known = isinstance(request.get("streaming"), bool)
-        return _schema(
-            ReadOptions.of(_options(request), streaming=request["streaming"] if is_known else None)
+    if op in ("schema", "prune"):
+        streaming = request.get("streaming")
+        options = ReadOptions.of(
+            _options(request), streaming=streaming if isinstance(streaming, bool) else None
         )
+        return _schema(options) if op == "schema" else _prune(request, options)
     options = ReadOptions.of(_options(request), streaming=op in STREAM_OPS)
     with logs.lent(options) as log:
         return _answer(request, options, log)
@@ -174,6 +177,13 @@ def _schema(options: ReadOptions) -> dict[str, Any]:
         "engine": options.engine,
         "warnings": list(options.warnings),
     }
+
+
+def _prune(request: Mapping[str, Any], options: ReadOptions) -> dict[str, Any]:
+    from kafkalite.spark.schema import columns_read_whole
+
+    columns, wanted = _names(request, "columns"), _names(request, "wanted")
+    return {"whole": columns_read_whole(options, columns, wanted)}
 
 
 def _ranges(options: ReadOptions, log: Log, plan: Plan) -> dict[str, Any]:
@@ -263,6 +273,13 @@ def _options(request: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(given, dict) or not all(isinstance(each, str) for each in given.values()):
         raise InvalidArgumentError("options must be an object of strings")
     return given
+
+
+def _names(request: Mapping[str, Any], name: str) -> list[str]:
+    found = request.get(name)
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise InvalidArgumentError(f"{name} must be a list of names")
+    return found
 
 
 def _position(request: Mapping[str, Any], name: str) -> Position:
