@@ -188,7 +188,7 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
     int ready = selector.select(silenceMsMax);
     selector.selectedKeys().clear();
     if (ready == 0 && silenceMsMax > 0 && !Thread.currentThread().isInterrupted()) {
-      throw new IOException("the Arrow endpoint " + address + " gave nothing for " + silenceMsMax
+      throw new IOException("the Arrow endpoint " + address + " sent nothing for " + silenceMsMax
           + " ms (kafkaConsumer.pollTimeoutMs)");
     }
   }

@@ -356,7 +356,7 @@ def deleted_below_fifty(name: str, request: Request) -> Any:
 
 def test_lost_records_are_named() -> None:
     with pytest.raises(
-        OffsetOutOfRangeError, match="offset 7 is outside the log of orders-0, which starts at 50"
+        OffsetOutOfRangeError, match="orders-0: offset 7 is no longer there, the log starts at 50"
     ):
         read(deleted_below_fifty, (7, 60))
 
@@ -365,7 +365,7 @@ def test_lost_records_are_skipped_and_told_if_that_is_wanted() -> None:
     losses: list[str] = []
     found, _ = read(deleted_below_fifty, (7, 60), losses=losses)
     assert found == list(range(50, 60))
-    told = "offset 7 is outside the log of orders-0, which starts at 50 (offsets gone: {})"
+    told = "orders-0: offset 7 is no longer there, the log starts at 50 (offsets gone: {})"
     assert losses == [told.format(43)]
     found, _ = read(deleted_below_fifty, (7, 9), (7, 60), losses=losses)
     assert found == list(range(50, 60))
@@ -385,7 +385,7 @@ def test_a_refusal_for_good_names_the_partition() -> None:
 
 def test_records_that_never_come_end_the_read() -> None:
     settings = SETTINGS._replace(poll_timeout_ms=50)
-    with pytest.raises(RequestTimedOutError, match="orders-0 gave nothing at offset 0, before 9"):
+    with pytest.raises(RequestTimedOutError, match="orders-0 sent nothing at offset 0, before 9"):
         read(
             lambda name, _: fetched(b"", end=5) if name == "Fetch" else ...,
             (0, 9),

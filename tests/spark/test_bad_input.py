@@ -58,7 +58,7 @@ WRONG = {
     "a topic that is not there": Wrong({"subscribe": "no-such-topic"}, "no-such-topic"),
     "a partition that is not there": Wrong(
         {"assign": json.dumps({"mixed": [0, 9]})},
-        "assign names partitions that there are not: mixed-9",
+        "assign names partitions that do not exist: mixed-9",
         connector_refuses=False,  # it reads the others
     ),
     "partitions that are no list": Wrong(
@@ -303,20 +303,20 @@ IN_MID_STREAM: dict[Callable[[Stream], None], str] = {
         r"mode=FAILFAST: .*id.*"
     ),
     retention_that_ran_ahead: (
-        r"offset 1 is outside the log of {topic}-0, which starts at 3 \(offsets gone: 2\) "
+        r"{topic}-0: offset 1 is no longer there, the log starts at 3 \(offsets gone: 2\) "
         r"\(failOnDataLoss=false goes on with what there is\)"
     ),
     a_topic_made_anew: (
-        r"the topic {topic} was deleted and made anew \(its id was \S+, it is \S+\) "
+        r"the topic {topic} was deleted and recreated \(its id was \S+, it is \S+\) "
         r"\(failOnDataLoss=false goes on with what there is\)"
     ),
     a_checkpoint_of_another_topic: (
-        r"the checkpoint is of {topic}, of which nothing is there to read: a query of other topics "
+        r"the checkpoint is of {topic}, none of which this query reads: a query of other topics "
         r"needs a checkpoint of its own \(failOnDataLoss=false goes on with what there is\)"
     ),
     a_checkpoint_of_another_source: (
-        r'the checkpoint\'s offsets are {{"logOffset": ?0}}, which are none of topics .*: a query '
-        r"of this source needs a checkpoint of its own"
+        r'the checkpoint\'s offsets are {{"logOffset": ?0}}, which are not offsets of '
+        r"topics .*: a query of this source needs a checkpoint of its own"
     ),
     a_misspelt_option: r"unknown option 'startingofsets', did you mean startingOffsets\?",
     no_jdbc_driver: (

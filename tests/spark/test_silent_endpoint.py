@@ -27,7 +27,7 @@ from spark.session import build_session
 RECORDS, VALUE_BYTES = 800, 100_000
 """More than what sockets hold."""
 SILENCE_MS = 2_000
-SAID = f"gave nothing for {SILENCE_MS} ms (kafkaConsumer.pollTimeoutMs)"
+SAID = f"sent nothing for {SILENCE_MS} ms (kafkaConsumer.pollTimeoutMs)"
 SLOW = "reflect('java.util.concurrent.locks.LockSupport', 'parkNanos', 10000000L)"
 """Of each row, so that a query is under way for some seconds at least."""
 END_S = 300

@@ -226,7 +226,7 @@ def test_a_topic_that_was_made_anew_fails_a_query_or_is_read_from_its_beginning(
         admin.delete_topics([topic])
     create(servers, topic)
     send(servers, texts(topic, 0, "c", "d", "e"))
-    sentence = rf"the topic {topic} was deleted and made anew \(its id was \S+, it is \S+\)"
+    sentence = rf"the topic {topic} was deleted and recreated \(its id was \S+, it is \S+\)"
     for _ in range(2):
         with pytest.raises(StreamingQueryException, match=sentence):
             stream_what_is_there(spark, engine, servers, options, tmp_path)

@@ -328,7 +328,7 @@ def test_topics_are_chosen_by_name_pattern_and_partition(
     assert topics(subscribePattern="^rders") == {}
     assert topics(subscribe="other, orders") == {"orders": both, "other": both}
     assert topics(assign='{"orders":[1]}') == {"orders": ["1"]}
-    with pytest.raises(InvalidArgumentError, match="that there are not: orders-2, orders-7"):
+    with pytest.raises(InvalidArgumentError, match="that do not exist: orders-2, orders-7"):
         topics(assign='{"orders":[1,7,2]}')
     with pytest.raises(KafkaliteError, match="topic 'nowhere'"):
         topics(subscribe="nowhere")

@@ -1,4 +1,4 @@
-"""A stream over a topic that was deleted and made anew, by the planner that both engines ask."""
+"""A stream over a topic that was deleted and recreated, by the planner that both engines ask."""
 
 import re
 from collections.abc import Iterator
@@ -95,13 +95,15 @@ def test_a_topic_that_was_made_anew_fails_the_query_or_is_read_from_its_beginnin
     assert offsets(end) == {topic: {"0": count}}
     assert end != start
     sentence = (
-        f"the topic {topic} was deleted and made anew \\(its id was .{{22}}, it is .{{22}}\\)"
+        f"the topic {topic} was deleted and recreated \\(its id was .{{22}}, it is .{{22}}\\)"
     )
     with pytest.raises(DataLossError, match=f"^{sentence} \\(failOnDataLoss=false goes on"):
         strict.ranges(start, end)
     ranges, (warning,) = lenient.ranges(start, end)
     assert ranges == [[topic, 0, 0, count]]
-    assert warning.startswith(f"data may have been lost: the topic {topic} was deleted and made")
+    assert warning.startswith(
+        f"data may have been lost: the topic {topic} was deleted and recreated"
+    )
     # It is told once.
     append(servers, topic, 2)
     assert lenient.end(end) == strict.end(end)
@@ -125,7 +127,7 @@ def test_a_limit_counts_from_the_beginning_of_the_new_topic(
 def test_a_micro_batch_of_the_deleted_topic_has_nothing_in_it_any_more(
     servers: str, topic: str, logs: Logs, is_planned_by_another: bool
 ) -> None:
-    """It was planned, and its query was stopped, before the topic was made anew; it read the new
+    """It was planned, and its query was stopped, before the topic was recreated; it read the new
     topic's records by the old offsets."""
     stream = Stream(servers, topic, logs)
     start = stream.end(stream.start())
@@ -134,7 +136,7 @@ def test_a_micro_batch_of_the_deleted_topic_has_nothing_in_it_any_more(
     make_anew(servers, topic, 20)
     with Logs() as others:
         logs = others if is_planned_by_another else logs
-        with pytest.raises(DataLossError, match=f"the topic {topic} was deleted and made anew"):
+        with pytest.raises(DataLossError, match=f"the topic {topic} was deleted and recreated"):
             Stream(servers, topic, logs).ranges(start, end)
         lenient = Stream(servers, topic, logs, failOnDataLoss="false")
         assert lenient.ranges(start, end)[0] == []

@@ -339,7 +339,7 @@ class RangeSource(Closing):
             self._is_empty = answer.end >= self._stop
         if time.monotonic() - self._progress_at > self._settings.poll_timeout_ms / 1000:
             raise RequestTimedOutError(
-                f"{self._name} gave nothing at offset {self._position}, before {self._stop}, for "
+                f"{self._name} sent nothing at offset {self._position}, before {self._stop}, for "
                 f"{self._settings.poll_timeout_ms} ms"
             )
 
@@ -359,7 +359,7 @@ class RangeSource(Closing):
         first = self._listed(EARLIEST)
         resumes_at = min(first, self._stop) if first > self._position else self._stop
         sentence = (
-            f"offset {self._position} is outside the log of {self._name}, which starts at {first} "
+            f"{self._name}: offset {self._position} is no longer there, the log starts at {first} "
             f"(offsets gone: {resumes_at - self._position})"
         )
         if self._on_loss is None:

@@ -119,15 +119,20 @@ OPTIONS: tuple[Option, ...] = (
         "Maximum time that a micro-batch waits for minOffsetsPerTrigger.",
     ),
     Option(
-        "fetchOffset.numRetries", "int", "3", READ, "How many times offsets are requested in all."
+        "fetchOffset.numRetries",
+        "int",
+        "3",
+        STREAM,
+        "Attempts to get the ends of partitions, as long as one is below the stream's position.",
     ),
-    Option("fetchOffset.retryIntervalMs", "ms", "1000", READ, "Pause between these attempts."),
+    Option("fetchOffset.retryIntervalMs", "ms", "1000", STREAM, "Pause between these attempts."),
     Option(
         "kafkaConsumer.pollTimeoutMs",
         "ms",
         "120000",
         READ,
-        "A task fails if it receives nothing for this long.",
+        "A task fails if it receives nothing for this long. Planning waits for brokers as long as "
+        "`kafka.default.api.timeout.ms` says, 60,000 by default.",
     ),
     Option("groupIdPrefix", "string", "", READ, "Accepted and ignored: reading needs no group."),
     Option(
@@ -255,8 +260,9 @@ OPTIONS: tuple[Option, ...] = (
         "boolean",
         "false",
         BATCH,
-        "Filters on partition, offset and timestamp limit what is read. Needs "
-        "`spark.sql.python.filterPushdown.enabled=true`.",
+        "Filters on topic, partition, offset and timestamp limit what the Python Data Source "
+        "reads. Needs `spark.sql.python.filterPushdown.enabled=true`. The columnar engine ignores "
+        "the option: it always pushes them down.",
     ),
     Option("batch.rows", "int", "32768", READ, "Maximum number of rows per Arrow batch."),
     Option(

@@ -112,7 +112,7 @@ class WireLog(Closing):
         missing = set(topics.partitions) - set(found)
         if missing:
             raise InvalidArgumentError(
-                f"assign names partitions that there are not: {decide.names_of(missing)}"
+                f"assign names partitions that do not exist: {decide.names_of(missing)}"
             )
         return list(topics.partitions)
 
@@ -166,7 +166,7 @@ class WireLog(Closing):
             if isinstance(error, BrokerError) and error.code == UNKNOWN_MEMBER_ID:
                 way = "; it has members, and a stream needs a group that nobody joins"
             raise KafkaliteError(
-                f"commitOffsetsToGroup: group '{group}' takes no offsets: {error}{way}"
+                f"commitOffsetsToGroup: group '{group}' refused the offsets: {error}{way}"
             ) from error
 
     def _topic(self, name: str) -> TopicMetadata:

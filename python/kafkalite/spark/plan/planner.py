@@ -108,7 +108,7 @@ def latest_offsets(options: ReadOptions, log: Log, start: Position) -> Position:
 
 def commit_to_group(options: ReadOptions, log: Log, start: Position, *, is_first: bool) -> None:
     """Tells the query's group, if it has one, that everything before `start` is done. Partitions
-    that are gone are left out, and topics that were made anew: their groups know nothing of them,
+    that are gone are left out, and topics that were recreated: their groups know nothing of them,
     and a broker refuses the offsets. Raises `KafkaliteError`."""
     if options.group is None or not start.offsets:
         return
@@ -135,7 +135,7 @@ def next_offsets(log: Log, start: Position, latest: Position, rows_max: int | No
 
 def plan_between(options: ReadOptions, log: Log, start: Position, stop: Position) -> Plan:
     """The tasks of a micro-batch: the same for the same offsets, as long as the log is there. A
-    topic that was made anew since the start is read from its beginning, and one that was since the
+    topic that was recreated since the start is read from its beginning, and one that was since the
     micro-batch was planned first has nothing in it any more."""
     now = log.ids({topic for topic, _ in stop.offsets}, ask=True) if stop.ids else {}
     end = decide.same_topics(stop, now)
@@ -148,7 +148,7 @@ def plan_between(options: ReadOptions, log: Log, start: Position, stop: Position
     anew = {topic: start.ids[topic] for topic in decide.remade(start.ids, stop.ids)}
     anew |= {topic: stop.ids[topic] for topic in decide.remade(stop.ids, now)}
     told = [
-        f"the topic {topic} was deleted and made anew (its id was {before}, it is "
+        f"the topic {topic} was deleted and recreated (its id was {before}, it is "
         f"{now.get(topic, stop.ids[topic])})"
         for topic, before in sorted(anew.items())
     ]

@@ -202,15 +202,15 @@ class Position(NamedTuple):
             offsets = offsets_from_json(found)
         except ValueError as error:
             raise InvalidArgumentError(
-                f"the checkpoint's offsets are {json.dumps(found):.100}, which are none of topics "
-                f"({error}): a query of this source needs a checkpoint of its own"
+                f"the checkpoint's offsets are {json.dumps(found):.100}, which are not offsets "
+                f"of topics ({error}): a query of this source needs a checkpoint of its own"
             ) from error
         marked = (key.partition(ID_MARK) for key, partitions in found.items() if not partitions)
         return Position(offsets, {topic: name for topic, mark, name in marked if mark})
 
 
 def remade(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Topics that were deleted and made anew between two looks at their ids."""
+    """Topics that were deleted and recreated between two looks at their ids."""
     return sorted(topic for topic in before if after.get(topic, before[topic]) != before[topic])
 
 
@@ -510,7 +510,7 @@ def between(start: Offsets, stop: Offsets, first_of_new: Offsets) -> tuple[list[
     topics = sorted({topic for topic, _ in start})
     if gone and not any(topic in topics for topic, _ in stop):
         losses.append(
-            f"the checkpoint is of {', '.join(topics)}, of which nothing is there to read: a query "
+            f"the checkpoint is of {', '.join(topics)}, none of which this query reads: a query "
             "of other topics needs a checkpoint of its own"
         )
     else:
