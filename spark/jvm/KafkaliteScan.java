@@ -3,8 +3,10 @@ package kafkalite.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -99,7 +101,7 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
   static final class Builder
       implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownV2Filters {
     private final StructType schema;
-    private final CaseInsensitiveStringMap options;
+    private CaseInsensitiveStringMap options;
     private final RangeFilters filters = new RangeFilters();
     private StructType wanted;
 
@@ -115,8 +117,18 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
       ObjectNode request = Endpoint.request("prune", options);
       request.set("columns", Endpoint.JSON.valueToTree(schema.fieldNames()));
       request.set("wanted", Endpoint.JSON.valueToTree(required.fieldNames()));
+      ObjectNode fields = request.putObject("fields");
+      for (var column : schema.fields()) {
+        if (column.dataType() instanceof StructType struct) {
+          fields.set(column.name(), Endpoint.JSON.valueToTree(struct.fieldNames()));
+        }
+      }
+      JsonNode answer = Endpoint.plan(request);
+      Map<String, String> all = new HashMap<>(options.asCaseSensitiveMap());
+      answer.get("options").properties().forEach(each -> all.put(each.getKey(), each.getValue().asText()));
+      options = new CaseInsensitiveStringMap(all);
       Set<String> whole = new HashSet<>();
-      Endpoint.plan(request).get("whole").forEach(name -> whole.add(name.asText()));
+      answer.get("whole").forEach(name -> whole.add(name.asText()));
       List<String> names = List.of(required.fieldNames());
       wanted = new StructType();
       for (var field : schema.fields()) {

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.csv
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arrow.typed import log_of, open_log
+from kafkalite.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 FIELDS = pa.schema(
     [("id", pa.int64()), ("name", pa.utf8()), ("price", pa.float64()), ("ok", pa.bool_())]
@@ -56,6 +56,16 @@ def test_rows_are_those_of_pyarrow(
         ),
     ).to_pylist()
     assert found == expected
+
+
+def test_a_list_in_json_has_names_with_commas_and_blanks(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [(None, b"1,one,1.5")])
+    schema = pa.schema([(" price, EUR", pa.float64())])
+    formats = {"value.format": "csv", "value.csv.columns": '["id", "name", " price, EUR"]'}
+    table = pa.table(open_log(log, value_schema=schema, columns=["value"], formats=formats))
+    assert table.to_pylist() == [{"value": {" price, EUR": 1.5}}]
+    with pytest.raises(InvalidArgumentError, match=r"value.csv.columns begins with '\['"):
+        open_log(log, value_schema=schema, formats=formats | {"value.csv.columns": "[id"})
 
 
 def test_a_pruned_line_is_read_by_the_places_of_its_columns(tmp_path: Path) -> None:

@@ -213,6 +213,28 @@ def test_csv_is_what_from_csv_makes_of_it(spark: SparkSession, servers: str, eng
     assert not differences(found, rows(parsed.select(*PLACE, *fields)))
 
 
+def test_a_line_of_csv_has_the_columns_of_a_given_schema(
+    spark: SparkSession, servers: str, engine: str
+) -> None:
+    """The columnar engine, which does not read the columns that a query leaves out, had taken the
+    first column of the line for the first that is used."""
+    options = {"subscribe": "typed-csv", "value.format": "csv"}
+    whole = read(spark, engine, servers, {**options, "value.schema": CSV_SCHEMA})
+    expected = rows(whole.select(*PLACE, "value.amount"))
+    place = "topic STRING, partition INT, offset LONG"
+
+    def given(schema: str, **more: str) -> DataFrame:
+        named = {**options, **more, "kafka.bootstrap.servers": servers, "engine": engine}
+        return spark.read.format("kafkalite").schema(f"{place}, {schema}").options(**named).load()
+
+    nested = given(f"value STRUCT<{CSV_SCHEMA}>").select(*PLACE, "value.amount")
+    assert not differences(rows(nested), expected)
+    flat = given(f"{CSV_SCHEMA}, _corrupt_record STRING", **{"value.flatten": "true"})
+    assert not differences(rows(flat.select(*PLACE, "amount")), expected)
+    odd = given("value STRUCT<id LONG, city STRING, `amount, EUR` DOUBLE>")
+    assert not differences(rows(odd.select(*PLACE, "value.`amount, EUR`")), expected)
+
+
 def test_text_and_sizes_are_columns_of_their_own(
     spark: SparkSession, servers: str, engine: str
 ) -> None:

@@ -277,7 +277,7 @@ def test_a_line_of_csv_has_the_columns_of_its_schema() -> None:
         "columns": "value",
     }
     options = batch(**given)
-    assert options.formats["value.csv.columns"] == "a,b`c,d"
+    assert options.formats["value.csv.columns"] == '["a", "b`c", "d"]'
     assert options.formats["sep"] == "\t"
     assert ddl(options) == f"value STRUCT<{given['value__schema']}>"
 

@@ -391,7 +391,30 @@ def test_what_is_decoded_is_read_whole_where_a_bad_record_is_seen(
     given = orders | {"value.format": " JSON ", "columnNameOfCorruptRecord": " bad "} | options
     columns = ["key", "value", "offset", "bad"]
     asked = {"op": "prune", "options": given, "columns": columns, "wanted": wanted}
-    assert answer(asked, logs) == {"whole": whole}
+    assert answer(asked, logs)["whole"] == whole
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "told"),
+    [
+        ({}, ["value"], {"value.csv.columns": '["a", "b"]'}),
+        ({"value.csv.columns": "b,a"}, ["value"], {}),
+        ({"value.schema": "b INT"}, ["value"], {}),
+        ({"value.format": "json"}, ["value"], {}),
+        ({"value.flatten": "true"}, ["c", "offset", "bad"], {"value.csv.columns": '["c"]'}),
+    ],
+)
+def test_the_schema_of_a_query_says_the_columns_of_a_line(
+    logs: Logs,
+    orders: dict[str, str],
+    options: dict[str, str],
+    columns: list[str],
+    told: dict[str, str],
+) -> None:
+    given = orders | {"value.format": "CSV", "columnNameOfCorruptRecord": "bad"} | options
+    asked = {"op": "prune", "options": given, "columns": columns, "wanted": []}
+    fields = {"value": ["a", "b", "bad"], "headers": ["key"]}
+    assert answer(asked | {"fields": fields}, logs)["options"] == told
 
 
 def test_what_filters_leave_is_cut_before_it_is_split(orders: dict[str, str], logs: Logs) -> None:
@@ -505,6 +528,13 @@ def test_a_schema_with_text_that_is_not_utf8_is_refused(
         {"op": "batch", "options": {"path": "/nowhere"}, "schema": "no message"},
         {"op": "batch", "options": {"path": "/nowhere"}, "schema": 7},
         {"op": "prune", "options": {"path": "/nowhere"}, "columns": ["key"], "wanted": "key"},
+        {
+            "op": "prune",
+            "options": {"path": "/nowhere"},
+            "columns": [],
+            "wanted": [],
+            "fields": {"value": 7},
+        },
         {"op": "latest", "options": {"path": "/nowhere"}, "start": {"t": 1}},
         {"op": "latest", "options": {"path": "/nowhere"}, "start": {"t": {"a": 1}}},
         {"op": "latest", "options": {"path": "/nowhere"}, "start": None},

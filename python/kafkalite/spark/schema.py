@@ -6,13 +6,14 @@
 It is written as DDL, which Spark parses where it can: a worker has no session to parse it with.
 """
 
-from collections.abc import Collection, Iterable
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark.options.ddl import read_fields
 from kafkalite.spark.options.read import TYPED, ReadOptions
 
-__all__ = ["columns_read_whole", "ddl"]
+__all__ = ["columns_read_whole", "csv_columns", "ddl"]
 
 TYPES = {
     "key": "BINARY",
@@ -73,6 +74,25 @@ def columns_read_whole(
         return []
     typed = [side for side in ("key", "value") if options.formats[f"{side}.format"] in TYPED]
     return [name for name in columns if name in typed or name not in TYPES]
+
+
+def csv_columns(
+    options: ReadOptions, columns: Iterable[str], fields: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
+    """The options that say the columns of a CSV line where the schema of the query alone does, as
+    after `.schema(…)`: they are known by their place, also to a query that leaves some out.
+    `columns` are all that a frame has, `fields` those of its structs."""
+    found = {}
+    for side in ("key", "value"):
+        name = f"{side}.csv.columns"
+        if options.formats[f"{side}.format"] != "csv" or name in options.formats:
+            continue
+        if side == "value" and options.value_flatten:
+            names = [each for each in columns if each not in TYPES]
+        else:
+            names = list(fields.get(side, ()))
+        found[name] = json.dumps([each for each in names if each != options.corrupt_column])
+    return found
 
 
 def _refuse_names_of_records(names: Iterable[str]) -> None:

@@ -163,10 +163,7 @@ impl Side {
     fn set(&mut self, name: &str, option: &str, word: &str) -> Result<()> {
         match option {
             "format" => self.format = choose(name, word, &Format::ALL)?,
-            "csv.columns" => {
-                let columns = word.split(',').map(|column| column.trim().to_owned());
-                self.csv_columns = Some(columns.collect());
-            }
+            "csv.columns" => self.csv_columns = Some(names(name, word)?),
             "avro.schema" => self.avro_schema = Some(word.to_owned()),
             "avro.header" => {
                 let headers = [("none", false), ("confluent", true)];
@@ -179,7 +176,20 @@ impl Side {
     }
 }
 
-fn unknown(name: &str) -> Result<()> {
+/// A list `a,b` without the blanks around its names, or `["a", "b"]`, in which names are as they are.
+fn names(option: &str, word: &str) -> Result<Vec<String>> {
+    if !word.starts_with('[') {
+        return Ok(word.split(',').map(|each| each.trim().to_owned()).collect());
+    }
+    match serde_json::from_str(word) {
+        Ok(names) => Ok(names),
+        Err(error) => refuse(format!(
+            "{option} begins with '[' and is no list of names in JSON: {error}"
+        )),
+    }
+}
+
+fn unknown<T>(name: &str) -> Result<T> {
     refuse(format!(
         "formats has no option {name}: there are key.format, value.format, value.flatten, mode, \
          columnNameOfCorruptRecord, and those of CSV and Avro"

@@ -401,8 +401,8 @@ class _Reading:
             if schema is not None:
                 names = [field.name for field in read_fields(f"{side}.schema", schema)]
             if formats[name] == "csv" and names:
-                listed = ",".join(each for each in names if each != self._corrupt_column)
-                formats[f"{side}.csv.columns"] = listed
+                listed = [each for each in names if each != self._corrupt_column]
+                formats[f"{side}.csv.columns"] = json.dumps(listed)
             if formats[name] == "avro":
                 self._warn_of_unwritten(side, names)
         formats["mode"] = self._word(

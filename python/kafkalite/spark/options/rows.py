@@ -220,7 +220,7 @@ OPTIONS: tuple[Option, ...] = (
         "name,…",
         "those of value.schema",
         READ,
-        "The columns of a line, in order.",
+        "The columns of a line, in order; a JSON list if a name contains a comma.",
     ),
     Option("key.csv.columns", "name,…", "those of key.schema", READ, "The same for keys."),
     Option("sep", "string", ",", READ, "Separator between the columns of a line (or `delimiter`)."),

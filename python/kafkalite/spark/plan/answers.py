@@ -18,6 +18,7 @@
     {"op": "endpoint", "options": {…}}                           endpoint
     {"op": "prune",   "options": {…}, "columns": […], …}         whole: the columns to read whole
         "wanted": […]                                            the columns that a query wants
+        "fields": {"value": […]}                                 options: what it reads with as well
 
 `batch` and `initial` take the `schema` of the rows, as a read request has it, and refuse one that
 records cannot have. `streaming` is null where nobody knows it yet. Where there are ranges, there
@@ -180,10 +181,15 @@ def _schema(options: ReadOptions) -> dict[str, Any]:
 
 
 def _prune(request: Mapping[str, Any], options: ReadOptions) -> dict[str, Any]:
-    from kafkalite.spark.schema import columns_read_whole
+    from kafkalite.spark.schema import columns_read_whole, csv_columns
 
     columns, wanted = _names(request, "columns"), _names(request, "wanted")
-    return {"whole": columns_read_whole(options, columns, wanted)}
+    given = request.get("fields")
+    fields = {each: _names(given, each) for each in given} if isinstance(given, dict) else {}
+    return {
+        "whole": columns_read_whole(options, columns, wanted),
+        "options": csv_columns(options, columns, fields),
+    }
 
 
 def _ranges(options: ReadOptions, log: Log, plan: Plan) -> dict[str, Any]:
