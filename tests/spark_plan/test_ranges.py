@@ -1,8 +1,10 @@
 """How ranges are planned: rules, without brokers or Spark."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark.plan.ranges import (
     Cut,
     Range,
@@ -152,6 +154,14 @@ def test_a_batch_is_cut_to_the_log_and_says_so() -> None:
         "t-0: offset 2 is no longer there, the log starts at 10 (offsets gone: 8)",
         "t-0: offset 90 is not there yet, the log ends at 50",
     ]
+
+
+def test_a_batch_from_the_earliest_offset_to_one_that_is_gone_has_no_rows() -> None:
+    partition = ("t", 0)
+    ends = ({partition: 40}, {partition: 50})
+    assert batch_ranges({partition: 40}, {partition: 5}, *ends, Cut()) == ([], [])
+    with pytest.raises(InvalidArgumentError, match="the starting offset 41 lies behind"):
+        batch_ranges({partition: 41}, {partition: 5}, *ends, Cut())
 
 
 def test_what_filters_leave_out_is_no_loss() -> None:

@@ -287,6 +287,8 @@ def batch_ranges(
         begin, end = start[partition], stop[partition]
         name = name_of(partition)
         lowest, highest = first[partition], last[partition]
+        if end < begin == lowest:
+            continue  # all before the end is gone, and the earliest offset lies behind it
         if begin > end:
             raise InvalidArgumentError(
                 f"{name}: the starting offset {begin} lies behind the ending offset {end}"
