@@ -1,4 +1,4 @@
-"""The examples of docs/SPARK.md run as they stand there, in their order."""
+"""The examples of docs/SPARK.md and docs/PIPELINES.md run as they stand there, in their order."""
 
 import re
 from pathlib import Path
@@ -11,13 +11,18 @@ from pyspark.sql import SparkSession
 import kafkalite
 import kafkalite.spark
 from kafkalite import Broker
+from spark.programs import pipeline
 from spark.records import create
 from spark.test_writing import values
 
 pytestmark = pytest.mark.oracle
 
-PAGE = Path(__file__).parents[2] / "docs" / "SPARK.md"
+PAGES = Path(__file__).parents[2] / "docs"
 SERVERS, CHECKPOINTS = "127.0.0.1:9092", "checkpoints/"
+
+
+def examples(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(), re.DOTALL)
 
 
 def test_the_examples_of_the_page_run(
@@ -34,9 +39,9 @@ def test_the_examples_of_the_page_run(
     # those that are made here).
     monkeypatch.setattr(kafkalite.spark, "session", lambda *_, **__: spark)
     program: dict[str, Any] = {}
-    examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(examples) == 5
-    for example in examples:
+    found = examples("SPARK.md")
+    assert len(found) == 5
+    for example in found:
         if "remote(" in example:
             continue
         local = example.replace(SERVERS, servers).replace(CHECKPOINTS, f"{tmp_path}/")
@@ -46,3 +51,38 @@ def test_the_examples_of_the_page_run(
     assert sorted(values(servers, "copied")) == ["a", "b"]
     assert sorted(values(servers, "orders")) == ["250", "a", "b"]
     assert program["written"].records_count == 1
+
+
+def test_the_sinks_of_the_page_store_each_record_once(
+    spark: SparkSession, own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A micro-batch that is repeated, since Spark had not recorded it as done, changes nothing."""
+    servers = own_broker.bootstrap_servers
+    create(servers, "orders", 2)
+    values = ['{"id": 1, "city": "Oslo", "cents": 250}', '{"id": 2, "city": "Lima", "cents": 990}']
+    kafkalite.write_arrow(pyarrow.table({"value": values}), "orders", servers)
+    monkeypatch.setattr(kafkalite.spark, "session", lambda *_, **__: spark)
+    # Delta's settings are those of the start of a session, and this one is the whole suite's.
+    spark.conf.set("spark.databricks.delta.requiredSparkConfsCheck.enabled", "false")
+    spark.conf.set("spark.databricks.delta.snapshotPartitions", "2")
+    programs = examples("PIPELINES.md")
+    assert len(programs) == 2
+    with pipeline("postgres", monkeypatch).server() as database:
+        for is_repeated in (False, True):
+            told: dict[str, Any] = {}
+            for example in programs:
+                local = example.replace("localhost:9092", servers).replace("dbname=shop", database)
+                local = local.replace("checkpoints/", f"{tmp_path}/checkpoints/")
+                local = local.replace("tables/orders", f"{tmp_path}/tables/orders")
+                exec(local, told)  # noqa: S102
+            for sink in ("delta", "postgres"):
+                done = tmp_path / "checkpoints" / sink / "commits"
+                assert {each.name for each in done.glob("[0-9]*")} == {"0"}
+                if not is_repeated:
+                    (done / "0").unlink()
+                    (done / ".0.crc").unlink(missing_ok=True)
+            with told["psycopg"].connect(database) as connection:
+                stored = connection.execute("SELECT * FROM orders ORDER BY id").fetchall()
+            table = spark.read.format("delta").load(str(tmp_path / "tables" / "orders"))
+            expected = [(1, "Oslo", 250), (2, "Lima", 990)]
+            assert stored == sorted(map(tuple, table.collect())) == expected
