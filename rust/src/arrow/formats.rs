@@ -176,7 +176,8 @@ impl Side {
     }
 }
 
-/// A list `a,b` without the blanks around its names, or `["a", "b"]`, in which names are as they are.
+/// A list `a,b` without the blanks around its names, or `["a", "b"]`, in which names are as they
+/// are.
 fn names(option: &str, word: &str) -> Result<Vec<String>> {
     if !word.starts_with('[') {
         return Ok(word.split(',').map(|each| each.trim().to_owned()).collect());
