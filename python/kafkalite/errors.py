@@ -181,6 +181,8 @@ class ConnectionFailedError(ClientError):
     """No connection could be made, or it broke before the answer."""
 
     kafka_code = 13
+    is_refused = False
+    """True if nothing listens at the address, or at any of several."""
 
 
 class RequestTimedOutError(ClientError):

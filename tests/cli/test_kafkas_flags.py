@@ -86,7 +86,7 @@ def test_a_property_that_nobody_knows_is_told(run: Run, servers: str) -> None:
     assert (told.returncode, told.stderr) == (0, sentence)
 
 
-CREATES = "kafkalite: topic '{}' is not there: the broker is asked to create it\n"
+CREATES = "kafkalite: topic '{}' does not exist; the broker is asked to create it\n"
 
 
 def test_properties_of_a_file_give_way_to_the_command_line(run: Run, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_topic_is_not_made_for_no_records(run: Run, servers: str) -> None:
     """As Kafka's console producer makes none: it asks for a topic when the first record comes."""
     assert produce(servers, "", "never-sent-to") == (0, "", "")
     assert "never-sent-to" not in run("topics", "list").out.split()
-    told = "kafkalite: topic 'sent-to' is not there: the broker is asked to create it\n"
+    told = "kafkalite: topic 'sent-to' does not exist; the broker is asked to create it\n"
     assert produce(servers, "1\n", "sent-to") == (0, "", told)
     assert "sent-to" in run("topics", "list").out.split()
 
@@ -62,7 +62,7 @@ def test_arguments_of_bytes_that_are_no_text_are_sent_as_they_are(run: Run, serv
     row = json.loads(told.out)
     assert (row["key"], row["headers"]) == ({"hex": "ff"}, [["from", {"hex": "fe"}]])
     told = run("topics", "create", "\udcff")
-    assert told == (2, "", "kafkalite: '\\udcff' is no text in UTF-8\n")
+    assert told == (2, "", "kafkalite: '\\udcff' is not UTF-8 text\n")
 
 
 def test_the_value_of_a_header_may_be_anything(run: Run, servers: str) -> None:

@@ -156,7 +156,7 @@ def test_a_port_where_nobody_listens_is_told_at_once() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         host, port = silent.getsockname()
-        with pytest.raises(ConnectionFailedError, match=f"no connection to {host}:{port}"):
+        with pytest.raises(ConnectionFailedError, match=f"no broker answers at {host}:{port}"):
             Connection(host, port)
 
 

@@ -148,7 +148,7 @@ def test_a_misspelt_topic_is_an_error_that_names_it(
         with pytest.raises(BrokerError, match=name):
             next(iter(consumer))
         asked = [line for line in lines(caplog) if "asked to create" in line]
-        assert asked == [f"topic '{name}' is not there: the broker is asked to create it"]
+        assert asked == [f"topic '{name}' does not exist; the broker is asked to create it"]
 
 
 def test_a_topic_that_is_not_there_is_made_once_and_said(

@@ -407,7 +407,7 @@ def test_a_topic_that_is_made_since_it_is_sent_to_is_told(
         producer.flush()
         producer.send(f"{kafka_topic}-misspelt", b"there by now")
         producer.flush()
-    sentence = f"topic '{kafka_topic}-misspelt' is not there: the broker is asked to create it"
+    sentence = f"topic '{kafka_topic}-misspelt' does not exist; the broker is asked to create it"
     assert caplog.messages == [sentence]
 
 

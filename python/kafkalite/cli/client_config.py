@@ -11,7 +11,8 @@ The other options of the command line win over both. What is no such option goes
 """
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,6 +26,7 @@ from kafkalite.cli.options import (
     read_text,
     servers_argument,
 )
+from kafkalite.cli.remedies import remedies
 from kafkalite.client.admin import Admin
 from kafkalite.client.cluster_admin import ClusterAdmin
 from kafkalite.client.consumer.group_options import GroupOptions
@@ -234,9 +236,12 @@ def _settle_level(options: argparse.Namespace, levels: Mapping[str, int]) -> Non
         raise UsageError(f"--level: the codec {codec} has no levels")
 
 
-def client_of(kind: type[Asking], options: argparse.Namespace) -> Asking:
-    """Makes the client that asks the cluster which the options name."""
-    return kind(options.bootstrap_server, timeout_ms=options.timeout, **options.client)
+@contextmanager
+def client_of(kind: type[Asking], options: argparse.Namespace) -> Iterator[Asking]:
+    """Gives the block a client that asks the cluster which the options name."""
+    settings = {"timeout_ms": options.timeout, **options.client}
+    with remedies(options), kind(options.bootstrap_server, **settings) as client:
+        yield client
 
 
 def consumer_settings(options: argparse.Namespace, group: str | None) -> dict[str, Any]:

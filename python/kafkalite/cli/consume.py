@@ -33,6 +33,7 @@ from kafkalite.cli.options import (
     terminable,
     tool_properties,
 )
+from kafkalite.cli.remedies import remedies
 from kafkalite.client.admin import EARLIEST, LATEST, Admin
 from kafkalite.client.consumer.consumer import Consumer
 from kafkalite.client.consumer.fetched import Fetched, Row
@@ -87,6 +88,7 @@ def run(arguments: list[str]) -> int:
         options.client["auto_commit_interval_ms"] = None
     with (
         terminable(),
+        remedies(options),
         Consumer(
             options.bootstrap_server,
             isolation=options.isolation_level.replace("-", "_"),

@@ -13,6 +13,7 @@ from kafkalite.cli.options import (
     print_json,
     regular_expression,
 )
+from kafkalite.cli.remedies import did_you_mean
 from kafkalite.client.admin import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -51,7 +52,7 @@ def run(arguments: list[str]) -> int:
     with client_of(Admin, options) as admin:
         places = _places(admin, rules, include_internal=not options.exclude_internal_topics)
         if not places and (options.topic_partitions or patterns or options.partitions):
-            raise UsageError("no partition matches")
+            raise UsageError(_none_matches(admin, patterns))
         listed = admin.list_offsets(dict.fromkeys(places, options.time))
     for (topic, partition), found in listed.items():
         if options.json:
@@ -140,6 +141,12 @@ def _places(admin: Admin, rules: list[Rule], *, include_internal: bool) -> list[
             for expression, wanted in rules
         )
     ]
+
+
+def _none_matches(admin: Admin, patterns: list[str]) -> str:
+    existing = [topic.name for topic in admin.list_topics()]
+    hints = [hint for each in patterns if (hint := did_you_mean(each, existing))]
+    return "; ".join(["no partition matches", *hints[:1]])
 
 
 def _rule(text: str) -> Rule:

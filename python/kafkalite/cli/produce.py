@@ -30,11 +30,13 @@ from kafkalite.cli.options import (
     long_argument,
     milliseconds_argument,
     new_parser,
+    print_error,
     print_json,
     read_bytes,
     require_text,
     tool_properties,
 )
+from kafkalite.cli.remedies import remedies
 from kafkalite.client.network.wakeup import poller
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.errors import KafkaliteError
@@ -78,15 +80,16 @@ def run(arguments: list[str]) -> int:
         started = time.monotonic()
         with Progress(options.topic) as progress:
             try:
-                for parts in _records(options, read, producer):
-                    _send(producer, options, parts, fixed)
-                    if options.sync:
-                        producer.flush()
-                    progress.count(producer.sent_count, "record")
-                producer.flush()
+                with remedies(options):
+                    for parts in _records(options, read, producer):
+                        _send(producer, options, parts, fixed)
+                        if options.sync:
+                            producer.flush()
+                        progress.count(producer.sent_count, "record")
+                    producer.flush()
             except KafkaliteError as error:
                 progress.clear()
-                sys.stderr.write(f"kafkalite: {error}\n")
+                print_error(error)
                 _tell(producer, options, started)
                 return getattr(error, "exit_code", 1)
         _tell(producer, options, started)
@@ -246,7 +249,7 @@ def _producer(options: argparse.Namespace) -> DrivenProducer:
 
 def _tell_of_creation(sentence: str) -> None:
     """A name that is misspelt is a new topic, by a broker that makes what is not there."""
-    sys.stderr.write(f"kafkalite: {sentence}\n")
+    print_error(sentence)
 
 
 def _tell(producer: DrivenProducer, options: argparse.Namespace, started: float) -> None:

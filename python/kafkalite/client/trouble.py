@@ -1,7 +1,7 @@
 """Writes to the log `kafkalite.client` what keeps a client from its work: once when a trouble
 begins, and once when it is over.
 
-    WARNING  no connection to 127.0.0.1:9092: Connection refused; 3 batches wait
+    WARNING  no broker answers at 127.0.0.1:9092: Connection refused; 3 batches wait
     WARNING  127.0.0.1:9092 answers again, after 4.2 s
 
 Both are warnings: who saw the first is to see the second, too. Lines are kept until `write`, which

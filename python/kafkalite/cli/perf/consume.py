@@ -20,6 +20,7 @@ from kafkalite.cli.options import (
     regular_expression,
     terminable,
 )
+from kafkalite.cli.remedies import remedies
 from kafkalite.client.consumer.consumer import Consumer
 
 EXAMPLES = """
@@ -49,6 +50,7 @@ def run(arguments: list[str]) -> int:
     stats = _Stats(options)
     with (
         terminable(),
+        remedies(options),
         Consumer(
             options.bootstrap_server,
             offset_reset="latest" if options.from_latest else "earliest",

@@ -28,6 +28,7 @@ from kafkalite.cli.options import (
     read_bytes,
     terminable,
 )
+from kafkalite.cli.remedies import remedies
 from kafkalite.client.admin import Admin
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.client.producer.partition_queue import Batch
@@ -53,9 +54,12 @@ def run(arguments: list[str]) -> int:
     settings = {"client_id": "perf-producer-client", **options.client}
     payloads = _payloads(options)
     load = LoadRecords(record_size=options.record_size, payloads=payloads)
-    with Admin(
-        options.bootstrap_server, client_id=settings["client_id"], timeout_ms=options.timeout
-    ) as admin:
+    with (
+        remedies(options),
+        Admin(
+            options.bootstrap_server, client_id=settings["client_id"], timeout_ms=options.timeout
+        ) as admin,
+    ):
         topic = admin.cluster.topic(options.topic, allow_auto_create=True)
         partition_count = len(topic.partitions)
     stats = _Stats(options)

@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kafkalite.cli.actions import Actions
@@ -17,6 +17,7 @@ from kafkalite.cli.options import (
     regular_expression,
     short_argument,
 )
+from kafkalite.cli.remedies import did_you_mean
 from kafkalite.cli.topics import records
 from kafkalite.client.admin import (
     TOPIC,
@@ -24,6 +25,7 @@ from kafkalite.client.admin import (
     ConfigEntry,
     PartitionDescription,
     TopicDescription,
+    TopicListing,
     uuid_text,
 )
 from kafkalite.client.cluster_admin import ClusterAdmin, Partition, Reassignment
@@ -238,7 +240,7 @@ def _describe(options: argparse.Namespace) -> int:
             names = [topic.name for topic in listed if _matches(topic.name, patterns)]
             wanted = _missing(patterns, names)
         if wanted is not None and not options.if_exists:
-            print_error(f"{wanted} does not exist as expected")
+            _print_missing(wanted, listed)
             return 1
         alive = {broker.id for broker in admin.describe_cluster().brokers}
         ongoing = _reassignments(admin)
@@ -308,13 +310,20 @@ def _named(admin: Admin, options: argparse.Namespace, action: str) -> list[str] 
     patterns = names_of(options.names, options.topic)
     if not patterns:
         raise UsageError(f"name the topics to {action}")
-    listed = [topic.name for topic in admin.list_topics()]
-    names = [name for name in listed if _matches(name, patterns)]
+    listed = admin.list_topics()
+    names = [topic.name for topic in listed if _matches(topic.name, patterns)]
     missing = _missing(patterns, names)
     if missing is not None and not options.if_exists:
-        print_error(f"{missing} does not exist as expected")
+        _print_missing(missing, listed)
         return None
     return names
+
+
+def _print_missing(what: str, listed: Iterable[TopicListing]) -> None:
+    """Kafka's sentence, and the topic that may have been meant."""
+    sentence = f"{what} does not exist as expected"
+    meant = did_you_mean(what.partition("'")[2].rstrip("'"), [topic.name for topic in listed])
+    print_error(f"{sentence}; {meant}" if meant else sentence)
 
 
 # --- what topics are meant ------------------------------------------------------------------------

@@ -30,6 +30,8 @@ from kafkalite.client.network.connection import (
     broker_error,
     check,
     may_pass,
+    none_connected,
+    without_frames,
 )
 from kafkalite.client.network.metadata import (
     GROUP,
@@ -503,13 +505,14 @@ class Cluster(Closing):
         return self._bootstrap
 
     def _connect_to_any(self) -> Connection:
-        failures = []
+        failures: list[ClientError] = []
         for host, port in self._addresses():
             try:
                 return self._connect(host, port)
             except (ConnectionFailedError, RequestTimedOutError) as error:
-                failures.append(str(error))
-        raise ConnectionFailedError("; ".join(failures))
+                without_frames(error)
+                failures.append(error)
+        raise none_connected(failures)
 
     def _addresses(self) -> list[Address]:
         """Where there may be a broker: those where none was last come last."""

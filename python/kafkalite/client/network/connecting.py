@@ -22,6 +22,7 @@ from kafkalite.client.network.connection import (
     Writable,
     connection_failed,
     may_pass,
+    none_connected,
     peer_text,
 )
 from kafkalite.client.network.wakeup import poller
@@ -113,7 +114,7 @@ class Connecting(Closing):
             self._addresses.popleft()
             return
         if len(self._failures) > 1 and may_pass(error):
-            error = ConnectionFailedError("; ".join(map(str, self._failures)))
+            error = none_connected(self._failures)
         if self._options.hint and isinstance(error, ConnectionFailedError):
             error = ConnectionFailedError(f"{error}{self._options.hint}")
         self._failures = []

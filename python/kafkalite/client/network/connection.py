@@ -18,6 +18,7 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -109,7 +110,18 @@ def connection_failed(peer: str, error: Exception) -> ConnectionFailedError:
         why = "no answer"
     elif isinstance(error, OSError) and error.strerror:
         why = error.strerror
-    return ConnectionFailedError(f"no connection to {peer}: {why}")
+    is_refused = isinstance(error, ConnectionRefusedError)
+    what = "no broker answers at" if is_refused else "no connection to"
+    failure = ConnectionFailedError(f"{what} {peer}: {why}")
+    failure.is_refused = is_refused
+    return failure
+
+
+def none_connected(failures: Sequence[ClientError]) -> ConnectionFailedError:
+    """The sentence about several addresses, at none of which a broker was reached."""
+    failure = ConnectionFailedError("; ".join(map(str, failures)))
+    failure.is_refused = all(getattr(each, "is_refused", False) for each in failures)
+    return failure
 
 
 class Closing(ABC):

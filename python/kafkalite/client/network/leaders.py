@@ -279,7 +279,7 @@ class Leaders(Closing):
 def creation_warning(topics: Iterable[str]) -> str:
     """Said where a topic is asked for that is not there, since its name may be misspelt."""
     names = ", ".join(f"'{topic}'" for topic in topics)
-    return f"topic {names} is not there: the broker is asked to create it"
+    return f"topic {names} does not exist; the broker is asked to create it"
 
 
 def draw(topic: TopicMetadata) -> int:
