@@ -125,7 +125,8 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
       }
       JsonNode answer = Endpoint.plan(request);
       Map<String, String> all = new HashMap<>(options.asCaseSensitiveMap());
-      answer.get("options").properties().forEach(each -> all.put(each.getKey(), each.getValue().asText()));
+      answer.get("options").properties()
+          .forEach(each -> all.put(each.getKey(), each.getValue().asText()));
       options = new CaseInsensitiveStringMap(all);
       Set<String> whole = new HashSet<>();
       answer.get("whole").forEach(name -> whole.add(name.asText()));

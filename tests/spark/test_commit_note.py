@@ -24,6 +24,7 @@ from kafkalite.client.producer.transactions import (
     OpenTransaction,
     Transaction,
     end,
+    fates,
     open_ids,
 )
 from kafkalite.errors import KafkaliteError
@@ -295,6 +296,32 @@ def test_a_micro_batch_that_is_there_in_part_is_told_with_the_remedy(
         assert not note.is_committed(7)
         note.commit(7, topic, prepared(servers, topic, name), 3)
     assert values(servers, topic, committed=True) == sorted([*rows_of(3), "0"])
+
+
+def test_a_micro_batch_whose_transactions_are_forgotten_is_not_written_again(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had been taken for one that was aborted."""
+    expiration = {
+        "transactional.id.expiration.ms": "500",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
+    }
+    with Broker(config=expiration) as broker, Cluster(broker.bootstrap_servers) as cluster:
+        create(broker.bootstrap_servers, "forgotten", PARTITIONS)
+        note = CommitNote(cluster, name, TIMEOUT_MS)
+        first = prepared(broker.bootstrap_servers, "forgotten", name)
+        with dying_after(3, monkeypatch):
+            note.commit(7, "forgotten", first, 3)
+            dies()
+        until = time.monotonic() + START_S
+        while set(fates(cluster, first)) != {Fate.FORGOTTEN}:
+            assert time.monotonic() < until
+            time.sleep(0.1)  # between two polls
+        with pytest.raises(
+            KafkaliteError, match=r"transactional\.id\.expiration\.ms ago, .* twice"
+        ):
+            note.is_committed(7)
+        assert not note.is_committed(8)
 
 
 def test_nothing_is_committed_where_the_time_of_a_transaction_was_over_before(

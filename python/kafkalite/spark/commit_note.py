@@ -154,6 +154,15 @@ class CommitNote:
             note.transactions, fates(self._cluster, note.transactions), strict=True
         ):
             tasks[fate].append(each)
+        if forgotten := tasks[Fate.FORGOTTEN]:
+            raise KafkaliteError(
+                f"micro-batch {note.batch_id} was decided longer than "
+                "transactional.id.expiration.ms ago, and its coordinator no longer knows whether "
+                f"'{forgotten[0].transactional_id}' was committed; if the rows are in the topic, "
+                "go on with a new checkpoint from the offsets behind them; to have the micro-batch "
+                "written, after which rows may be there twice: "
+                f"kafkalite groups delete {self._name}"
+            )
         if not tasks[Fate.ABORTED]:
             self._commit_all(tasks[Fate.OPEN])
             return True

@@ -66,6 +66,8 @@ class Fate(Enum):
     OPEN = auto()
     COMMITTED = auto()
     ABORTED = auto()
+    FORGOTTEN = auto()
+    """It has ended in one way or the other, longer than `transactional.id.expiration.ms` ago."""
 
 
 class OpenTransaction(NamedTuple):
@@ -299,6 +301,8 @@ def _fates_at(
             found[each.transactional_id] = Fate.OPEN
         elif is_same and row.transaction_state in TO_COMMIT:
             found[each.transactional_id] = Fate.COMMITTED
+        elif row.error_code == TRANSACTIONAL_ID_NOT_FOUND:
+            found[each.transactional_id] = Fate.FORGOTTEN
         else:
             found[each.transactional_id] = Fate.ABORTED
     return found
