@@ -1,7 +1,7 @@
 """A SparkSession that has the columnar engine, if this installation brings its jar.
 
     spark = kafkalite.spark.session("orders per minute")
-    spark = kafkalite.spark.session(**{"spark.master": "local[4]", "spark.driver.memory": "4g"})
+    spark = kafkalite.spark.session(**{"spark.master": "local[4,4]", "spark.driver.memory": "4g"})
     spark-submit --jars "$(python -m kafkalite.spark)" job.py
 
 Without the jar `format("kafkalite")` works as well: the Python Data Source reads.

@@ -1,12 +1,12 @@
-"""The options of `format("kafkalite")`: one row each, of which docs/SPARK.md has the table.
+"""The options of `format("kafkalite")`: one row each, which docs/SPARK.md prints in three tables.
 
-Names are those of Spark's Kafka connector; what is our own is the second half of `OPTIONS`.
-`read.py` and `write.py` check what a query gives.
+`CONNECTOR` has those of Spark's Kafka connector, by its names, `OWN` those that it does not have,
+and `TYPED` those of typed keys and values. `read.py` and `write.py` check what a query gives.
 """
 
 from typing import NamedTuple
 
-__all__ = ["ANY", "BATCH", "OPTIONS", "READ", "STREAM", "WRITE", "Option", "table"]
+__all__ = ["ANY", "BATCH", "OPTIONS", "READ", "STREAM", "WRITE", "Option", "tables"]
 
 READ, BATCH, STREAM, WRITE, ANY = "read", "batch", "stream", "write", "read, write"
 
@@ -21,7 +21,7 @@ class Option(NamedTuple):
     doc: str
 
 
-OPTIONS: tuple[Option, ...] = (
+CONNECTOR: tuple[Option, ...] = (
     Option("kafka.bootstrap.servers", "host:port,…", "", ANY, "Brokers to connect to first."),
     Option(
         "subscribe", "topic,…", "", READ, "Topics to read; one of the four ways to choose them."
@@ -142,7 +142,9 @@ OPTIONS: tuple[Option, ...] = (
         WRITE,
         "Topic to write to; without it, the column `topic` of each row.",
     ),
-    # What the connector does not have.
+)
+
+OWN: tuple[Option, ...] = (
     Option(
         "commitOffsetsToGroup",
         "group",
@@ -176,6 +178,35 @@ OPTIONS: tuple[Option, ...] = (
         "Reads only these columns, in this order; the others cost nothing. Besides the "
         "connector's columns: `key_size` and `value_size`.",
     ),
+    Option(
+        "pushdown",
+        "boolean",
+        "false",
+        BATCH,
+        "Filters on topic, partition, offset and timestamp limit what the Python Data Source "
+        "reads. Needs `spark.sql.python.filterPushdown.enabled=true`. The columnar engine ignores "
+        "the option: it always pushes them down.",
+    ),
+    Option("batch.rows", "int", "32768", READ, "Maximum number of rows per Arrow batch."),
+    Option(
+        "batch.bytes",
+        "int",
+        "4194304",
+        READ,
+        "Maximum bytes of keys, values and headers per Arrow batch; a larger record forms a "
+        "batch of its own.",
+    ),
+    Option(
+        "engine",
+        "auto, jvm, python",
+        "auto",
+        READ,
+        "Which engine reads: the columnar one in the JVM, or Spark's Python workers; `auto` "
+        "is the columnar one if its jar is there.",
+    ),
+)
+
+TYPED: tuple[Option, ...] = (
     Option(
         "value.format",
         "binary, string, json, avro, csv",
@@ -255,39 +286,24 @@ OPTIONS: tuple[Option, ...] = (
     Option("key.avro.header", "none, confluent", "none", READ, "The same for keys."),
     Option("value.avro.registry", "JSON", "", READ, "With `confluent`: the schemas by id."),
     Option("key.avro.registry", "JSON", "", READ, "The same for keys."),
-    Option(
-        "pushdown",
-        "boolean",
-        "false",
-        BATCH,
-        "Filters on topic, partition, offset and timestamp limit what the Python Data Source "
-        "reads. Needs `spark.sql.python.filterPushdown.enabled=true`. The columnar engine ignores "
-        "the option: it always pushes them down.",
-    ),
-    Option("batch.rows", "int", "32768", READ, "Maximum number of rows per Arrow batch."),
-    Option(
-        "batch.bytes",
-        "int",
-        "4194304",
-        READ,
-        "Maximum bytes of keys, values and headers per Arrow batch; a larger record forms a "
-        "batch of its own.",
-    ),
-    Option(
-        "engine",
-        "auto, jvm, python",
-        "auto",
-        READ,
-        "Which engine reads: the columnar one in the JVM, or Spark's Python workers; `auto` "
-        "is the columnar one if its jar is there.",
-    ),
 )
 
+OPTIONS = CONNECTOR + OWN + TYPED
 
-def table() -> str:
+# Second names, which the rows of the first ones give.
+SYNONYMS = ("delimiter",)
+
+
+def tables() -> list[str]:
     """The rows as Markdown, for docs/SPARK.md."""
+    return [_table(rows) for rows in (CONNECTOR, OWN, TYPED)]
+
+
+def _table(rows: tuple[Option, ...]) -> str:
     lines = ["| option | type | default | used by | meaning |", "|---|---|---|---|---|"]
     lines += [
-        f"| `{row.name}` | {row.type} | {row.default} | {row.used} | {row.doc} |" for row in OPTIONS
+        f"| `{row.name}` | {row.type} | {row.default} | {row.used} | {row.doc} |"
+        for row in rows
+        if row.name not in SYNONYMS
     ]
     return "\n".join(lines)
