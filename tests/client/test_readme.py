@@ -40,7 +40,11 @@ def test_the_examples_of_the_client_run(capsys: pytest.CaptureFixture[str]) -> N
         lines = capsys.readouterr().out.splitlines()
         assert sorted(line.split("b'")[-1] for line in lines) == [f"{n} EUR'" for n in range(10)]
         exec(second, program)  # noqa: S102
+        assert "committed" in capsys.readouterr().out
         assert taxes(broker.bootstrap_servers) == [b"a fifth of " + each for each in PAYMENTS]
+        # A second run once ended in a traceback: the topic existed.
+        exec(first.replace("localhost:9092", broker.bootstrap_servers), {})  # noqa: S102
+        assert len(capsys.readouterr().out.splitlines()) == 10
 
 
 def test_the_example_of_transactions_runs() -> None:
