@@ -132,7 +132,8 @@ def test_a_broker_that_is_alone_has_nothing_to_move_or_to_elect(run: Run, tmp_pa
     assert "Successfully started partition reassignments for orders-0,orders-1\n" in done.out
     throttled = run("configs", "describe", "--topic", "orders").out
     assert "leader.replication.throttled.replicas=0:1,1:1 " in throttled
-    verified = run("reassign", "--verify", "--reassignment-json-file", str(file))
+    verified = run("reassign", "--verify", "--reassignment-json-file", str(file), "--wait")
+    assert verified.exit == 0
     assert verified.out.splitlines() == [
         "Status of partition reassignment:",
         "Reassignment of partition orders-0 is completed.",
@@ -161,6 +162,8 @@ def test_what_is_not_there_cannot_be_moved(run: Run, tmp_path: Path) -> None:
     assert "topic 'nothing'" in refused.err
     told = json.loads(run("reassign", "verify", str(file), "--preserve-throttles", "--json").out)
     assert (told["done"], told["replicas"]) == (True, [])
+    waited = run("reassign", "verify", str(file), "--preserve-throttles", "--wait")
+    assert waited.exit == 1 and "replica set is  rather than 1." in waited.out
     file.write_text(plan_text({("nothing", 0): [1, 7]}, {}))
     refused = run("reassign", "execute", str(file))
     assert (refused.exit, refused.err) == (2, "kafkalite: unknown broker id 7: the cluster has 1\n")

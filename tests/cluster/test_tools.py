@@ -156,7 +156,7 @@ def test_replicas_are_moved_throttled_and_verified_as_kafkas_tool_does(
         == nothing.replace("active.Clearing", "active.\nClearing").split()
     )
     assert ours("reassign", "execute", *plan).returncode == 0
-    wait_until(lambda: "still in progress" not in ours("reassign", "verify", *plan).stdout)
+    assert ours("reassign", "verify", *plan, "--wait", "--preserve-throttles").returncode == 0
     wait_until(lambda: theirs(REASSIGN, "--list").stdout == ours("reassign", "list").stdout)
     verified = theirs(REASSIGN, "--verify", *plan).stdout
     assert ours("reassign", "verify", *plan).stdout.split() == verified.split()

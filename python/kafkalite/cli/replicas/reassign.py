@@ -12,6 +12,7 @@ import argparse
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from kafkalite.cli.actions import Actions
 from kafkalite.cli.client_config import client_of
@@ -48,6 +49,7 @@ EXAMPLES = """
 kafkalite reassign generate orders --broker-list 1,2,3
 kafkalite reassign execute plan.json --throttle 50000000
 kafkalite reassign verify plan.json
+kafkalite reassign verify plan.json --wait && echo moved
 kafkalite reassign cancel plan.json
 kafkalite reassign list
 """
@@ -55,6 +57,8 @@ kafkalite reassign list
 WARNING = """Warning: You must run --verify periodically, until the reassignment completes, to \
 ensure the throttle is removed."""
 POLL_S = 0.1
+WAIT_S = 1.0
+"""Between two looks of `verify --wait`."""
 UNTHROTTLED = -1
 
 
@@ -118,6 +122,12 @@ def _actions() -> Actions:
     )
     verify = actions.add(
         "verify", _verify, "show the progress of a plan; once it is complete, remove the throttles"
+    )
+    verify.add_argument(
+        "--wait",
+        action="store_true",
+        help="wait until no replica of the plan is being moved; exit code 1 if replicas are then "
+        "not where the plan has them",
     )
     cancel = actions.add("cancel", _cancel, "cancel the moves of a plan that are in progress")
     for each in (verify, cancel):
@@ -331,27 +341,64 @@ def _move_directories(
 def _verify(options: argparse.Namespace) -> int:
     plan = _plan(options)
     with client_of(ClusterAdmin, options) as admin:
-        ongoing = admin.list_reassignments()
-        current = _current_or_none(admin, plan.replicas)
+        progress = _progress(admin, plan)
+        while options.wait and progress.is_moving(plan):
+            time.sleep(WAIT_S)
+            progress = _progress(admin, plan)
+        ongoing, places = progress.ongoing, progress.places
         if not options.json:
             print("Status of partition reassignment:")
         for place, wanted in sorted(plan.replicas.items()):
-            replicas = ongoing[place].replicas if place in ongoing else current.get(place, [])
+            replicas = progress.replicas(place)
             if options.json:
                 fields = {"replicas": replicas, "targetReplicas": wanted}
                 is_done = place not in ongoing
                 print_json({**_fields(place), "done": is_done, **fields})
             else:
                 print(_partition_line(place, wanted, replicas, is_ongoing=place in ongoing))
-        places = admin.replica_places(plan.log_dirs)
-        is_moving = any(each.future is not None for each in places.values())
         for replica, path in sorted(plan.log_dirs.items()):
             _show_move(replica, path, places[replica], options)
-        if ongoing or is_moving or options.preserve_throttles:
-            return 0
+        # Kafka's tool says by its lines alone what is complete; who waits is told by the exit code.
+        code = 1 if options.wait and not progress.is_reached(plan) else 0
+        if ongoing or progress.is_moving(plan) or options.preserve_throttles:
+            return code
         if not options.json:
             print()
-        return _clear(admin, plan, options)
+        return max(code, _clear(admin, plan, options))
+
+
+class _Progress(NamedTuple):
+    """Where the replicas of a plan are."""
+
+    ongoing: Mapping[Partition, Reassignment]
+    """The reassignments that go on, also of others than the plan's."""
+    current: Mapping[Partition, list[int]]
+    places: Mapping[Replica, ReplicaPlace]
+
+    def replicas(self, place: Partition) -> list[int]:
+        """The replicas of a partition, those to come included; none of one that does not exist."""
+        found = self.ongoing.get(place)
+        return self.current.get(place, []) if found is None else found.replicas
+
+    def is_moving(self, plan: Plan) -> bool:
+        """Says whether a replica of the plan is being moved."""
+        is_reassigned = any(place in self.ongoing for place in plan.replicas)
+        return is_reassigned or any(each.future is not None for each in self.places.values())
+
+    def is_reached(self, plan: Plan) -> bool:
+        """Says whether all replicas are where the plan has them."""
+        wanted, paths = plan.replicas.items(), plan.log_dirs.items()
+        return (
+            not self.is_moving(plan)
+            and all(self.replicas(place) == replicas for place, replicas in wanted)
+            and all(self.places[replica].current == path for replica, path in paths)
+        )
+
+
+def _progress(admin: ClusterAdmin, plan: Plan) -> _Progress:
+    ongoing = admin.list_reassignments()
+    current = _current_or_none(admin, plan.replicas)
+    return _Progress(ongoing, current, admin.replica_places(plan.log_dirs))
 
 
 def _current_or_none(
