@@ -267,8 +267,22 @@ def test_a_directory_that_is_not_kafkas_is_refused(tmp_path: Path, kafkalite: Ru
     assert told.returncode == 1
     assert told.stderr == (
         f"kafkalite: log directory {tmp_path} cannot be used: it holds neither meta.properties "
-        "nor a partition's directory\n"
+        "nor a partition's directory; pass a log directory (one of log.dirs) or a partition in it\n"
     )
+
+
+def test_a_directory_too_high_is_told_what_is_below_it(directory: Path, kafkalite: Run) -> None:
+    told = kafkalite("log", "verify", directory.parent)
+    assert told.returncode == 1
+    assert told.stderr.endswith(f" or a partition in it, such as {directory}\n")
+    told = kafkalite("log", "dump", directory.parent)
+    assert told.returncode == 1
+    below = directory / "compacted-0"
+    assert told.stderr.endswith(f"pass a file or the directory of a partition, such as {below}\n")
+    # Of a log directory itself the checkpoints are printed, in which there is no record.
+    told = kafkalite("log", "dump", directory)
+    assert (told.returncode, "offset checkpoint" in told.stdout) == (0, True)
+    assert told.stderr.endswith(f"in the directories of partitions, such as {below}\n")
 
 
 def test_a_directory_of_a_future_version_is_refused(directory: Path, kafkalite: Run) -> None:

@@ -23,7 +23,8 @@ from kafkalite.cli.console.terminal import (
     size_text,
     time_text,
 )
-from kafkalite.cli.options import new_parser
+from kafkalite.cli.log.places import such_as_partition
+from kafkalite.cli.options import new_parser, print_error
 from kafkalite.errors import CorruptFileError, InvalidArgumentError, StorageError
 
 EXAMPLES = """
@@ -112,7 +113,15 @@ def _files(named: list[str]) -> Iterator[Path]:
         except OSError as error:
             raise StorageError(f"{path} cannot be read: {error.strerror}") from error
         if not inside:
-            raise InvalidArgumentError(f"{path} holds no file of a Kafka log")
+            raise InvalidArgumentError(
+                f"{path} holds no file of a Kafka log; pass a file or the directory of a "
+                f"partition{such_as_partition(path)}"
+            )
+        if (path / "meta.properties") in inside:
+            print_error(
+                f"{path} is a log directory: its records are in the directories of partitions"
+                f"{such_as_partition(path)}"
+            )
         yield from inside
 
 

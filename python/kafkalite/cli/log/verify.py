@@ -9,11 +9,14 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from kafkalite._native import LogVerification
 from kafkalite.cli.console.terminal import Progress, count_text, size_text
+from kafkalite.cli.log.places import such_as_log_directory
 from kafkalite.cli.options import new_parser
+from kafkalite.errors import LogDirRefusedError
 
 DESCRIPTION = """Check the files of a log directory: names, batches and their CRC, every record,
 indexes, producer snapshots, leader epochs, checkpoints. Nothing is changed. Each problem is printed
@@ -51,7 +54,14 @@ def command_line() -> argparse.ArgumentParser:
 
 def _verify(directory: str, *, as_json: bool) -> int:
     started = time.monotonic()
-    verification = LogVerification(directory)
+    try:
+        verification = LogVerification(directory)
+    except LogDirRefusedError as error:
+        place = Path(directory)
+        if place.is_dir() and not (place / "meta.properties").exists():
+            found = such_as_log_directory(place)
+            error.add_note(f"pass a log directory (one of log.dirs) or a partition in it{found}")
+        raise
     with Progress(directory) as progress:
         while (findings := verification.step()) is not None:
             if findings:
