@@ -371,6 +371,30 @@ def test_transactional_ids_do_not_grow_with_the_micro_batches_of_foreachbatch(
         assert int(known[2]) < STAGE_ATTEMPTS * TASK_ATTEMPTS
 
 
+def test_a_transactional_save_of_foreachbatch_writes_a_repeated_micro_batch_again(
+    spark: SparkSession, servers: str, new_topic: str, tmp_path: Path
+) -> None:
+    """docs/SPARK.md: it is a batch job, of which nothing is noted."""
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+    add_file(source, "file", 0, 10)
+    frame = spark.readStream.schema("id long").json(str(source)).select(text(-1))
+
+    def save(batch: DataFrame, _: int) -> None:
+        write(batch, servers, topic=new_topic, transactional="true")
+
+    def run() -> None:
+        query = frame.writeStream.foreachBatch(save).trigger(availableNow=True)
+        query.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
+
+    run()
+    once = values(servers, new_topic, committed=True)
+    assert once == sorted(map(str, range(10)))
+    for entry in ("0", ".0.crc"):  # as if the query had died before Spark recorded it as done
+        (checkpoint / "commits" / entry).unlink()
+    run()
+    assert values(servers, new_topic, committed=True) == sorted(once * 2)
+
+
 def test_a_transactional_stream_writes_a_replayed_batch_once(
     spark: SparkSession, kafka: KafkaBroker, kafka_topic: str, tmp_path: Path
 ) -> None:
