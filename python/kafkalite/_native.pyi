@@ -36,6 +36,7 @@ __all__ = [
     "LogVerification",
     "Logs",
     "MessageCodec",
+    "MoveRequest",
     "Moves",
     "Outbound",
     "PartitionFigures",
@@ -626,9 +627,8 @@ class Leaders:
 class Moves:
     """Moves of this node's replicas between its log directories."""
 
-    def begin(self, topic: str, partition: int, path: str) -> tuple[int, str]:
-        """Begins to move a replica into a log directory, or does nothing where it lies there, but
-        end another move of it. Waits for disks. Returns an error code with a sentence."""
+    def request(self) -> MoveRequest:
+        """A request to move replicas, of which nothing has begun."""
 
     def take_assignments(self) -> list[tuple[bytes, int, bytes]]:
         """Takes what the controller is to be told: topic id, partition, id of the log directory."""
@@ -642,6 +642,18 @@ class Moves:
 
     def set_rate(self, rate_bytes: int) -> None:
         """Bytes a second that all moves together may copy from now on."""
+
+@final
+class MoveRequest:
+    """One request to move replicas, begun on a thread and answered on another."""
+
+    def begin(self, topic: str, partition: int, path: str) -> bool:
+        """Begins to move a replica into a log directory, or does nothing where it lies there, but
+        end another move of it. Waits for disks. Returns false, once the request is answered."""
+
+    def answer(self) -> list[tuple[str, int, int, str]]:
+        """Topic, index, error code and a sentence of each partition that was looked at. No move of
+        the others begins after this."""
 
 @final
 class Topics:

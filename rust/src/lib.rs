@@ -45,7 +45,7 @@ mod _native {
     #[pymodule_export]
     use crate::py::broker::log_calls::Logs;
     #[pymodule_export]
-    use crate::py::broker::moves::Moves;
+    use crate::py::broker::moves::{MoveRequest, Moves};
     #[pymodule_export]
     use crate::py::broker::requests::{Request, Requests};
     #[pymodule_export]

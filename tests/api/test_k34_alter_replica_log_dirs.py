@@ -225,15 +225,35 @@ def test_a_directory_is_kept_in_mind_for_a_partition_that_is_still_to_be_made(
                 assert home_of(connection, topic) == path
 
 
+class Moving:
+    """The engine's part of a request: what comes of each partition, until it is answered."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.outcomes: dict[int, Callable[[], tuple[int, str]]] = {}
+        """What comes of a partition where its move does not simply begin."""
+        self._found: dict[int, tuple[int, str]] = {}
+        self._is_answered = False
+
+    def begin(self, _topic: str, partition: int, _path: str) -> bool:
+        self.asked.append(partition)
+        outcome = self.outcomes.get(partition, lambda: (0, ""))()
+        if not self._is_answered:
+            self._found[partition] = outcome
+        return not self._is_answered
+
+    def answer(self) -> list[tuple[str, int, int, str]]:
+        self._is_answered = True
+        return [("t", partition, *outcome) for partition, outcome in self._found.items()]
+
+
 class Handled:
     """A request for partitions of one topic, whose thread runs when `begin` is called."""
 
     def __init__(self, partitions: list[int]) -> None:
         self.timers = Timers()
         self.tasks = Tasks(self.timers, lambda error: pytest.fail(str(error)), lambda: 0)
-        self.asked: list[int] = []
-        self.outcomes: dict[int, Callable[[], tuple[int, str]]] = {}
-        """What comes of a partition where its move does not simply begin."""
+        self.moving = Moving()
         self.preferred: list[tuple[str, int, bytes]] = []
         self.warnings: list[str] = []
         context: Any = SimpleNamespace(
@@ -243,7 +263,7 @@ class Handled:
             background=SimpleNamespace(run=self._run),
             log=SimpleNamespace(warning=self.warnings.append),
             moves=SimpleNamespace(
-                begin=self._begin, directory_id=lambda at: f"id of {at}".encode()
+                request=lambda: self.moving, directory_id=lambda at: f"id of {at}".encode()
             ),
             replicas=SimpleNamespace(prefer=lambda *preferred: self.preferred.append(preferred)),
         )
@@ -272,10 +292,6 @@ class Handled:
         self.begin = work
         return Future[None]()
 
-    def _begin(self, _topic: str, partition: int, _path: str) -> tuple[int, str]:
-        self.asked.append(partition)
-        return self.outcomes.get(partition, lambda: (0, ""))()
-
 
 def test_who_asks_is_answered_although_a_disk_does_not_answer() -> None:
     """The request waited for good, and each later one with a thread of its own."""
@@ -296,14 +312,14 @@ def test_what_was_refused_does_not_begin_later_and_what_had_begun_is_answered() 
         handled.let_time_pass()
         return 0, ""
 
-    handled.outcomes = {
+    handled.moving.outcomes = {
         1: lambda: (codes.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"),
         2: answers_late,
     }
     handled.begin()
     refused = codes.KAFKA_STORAGE_ERROR
     assert handled.codes() == [0, codes.UNKNOWN_TOPIC_OR_PARTITION, refused, refused, refused]
-    assert handled.asked == [0, 1, 2]
+    assert handled.moving.asked == [0, 1, 2]
     assert handled.preferred == [("t", 1, b"id of /two")]
 
 

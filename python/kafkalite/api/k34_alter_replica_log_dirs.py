@@ -12,13 +12,11 @@ replica's directory; LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR where that directory
 that of the replica; UNKNOWN_TOPIC_OR_PARTITION; REPLICA_NOT_AVAILABLE of a partition that this
 broker has no replica of; KAFKA_STORAGE_ERROR while any log directory is offline. Where there is no
 replica yet the directory is kept in mind for it. KAFKA_STORAGE_ERROR as well where a disk does not
-answer for as long as clients wait, of each partition whose move has not begun by then: the one that
-the disk was asked for may begin later, those behind it do not.
+answer for as long as clients wait, of each partition whose move has not begun by then; it does not
+begin later.
 
 Version notes: v2 is flexible; nothing else differs.
 """
-
-import threading
 
 from kafkalite import _native
 from kafkalite.access import ALTER, CLUSTER
@@ -57,15 +55,12 @@ async def handle(
 
 
 async def _begin(context: Context, asked: dict[tuple[str, int], str]) -> dict[tuple[str, int], int]:
-    begun: dict[tuple[str, int], tuple[int, str]] = {}
-    is_answered = threading.Event()
+    moving = context.moves.request()
 
     def begin() -> None:
         for (name, index), path in asked.items():
-            # What was refused must not undo what another request has been granted since.
-            if is_answered.is_set():
+            if not moving.begin(name, index, path):
                 return
-            begun[name, index] = context.moves.begin(name, index, path)
 
     code_of_others = codes.KAFKA_STORAGE_ERROR
     try:
@@ -77,10 +72,8 @@ async def _begin(context: Context, asked: dict[tuple[str, int], str]) -> dict[tu
     except KafkaliteError as error:
         context.log.error(f"{NAME}: {error}")
         code_of_others = codes.UNKNOWN_SERVER_ERROR
-    is_answered.set()
     found = dict.fromkeys(asked, code_of_others)
-    # A copy: the thread may add the one that it is at.
-    for (name, index), (code, sentence) in dict(begun).items():
+    for name, index, code, sentence in moving.answer():
         found[name, index] = code
         if code:
             context.log.warning(f"{name}-{index} is not moved: {sentence}")

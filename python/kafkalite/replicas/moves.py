@@ -45,10 +45,9 @@ class Moves:
         self._is_asking = False
         context.on_number[_native.ASSIGNMENTS_NUMBER] = self._assign
 
-    def begin(self, topic: str, partition: int, path: str) -> tuple[int, str]:
-        """Begins to move a replica into a log directory: an error code with a sentence. Waits for
-        disks: not for the control thread."""
-        return self._moves.begin(topic, partition, path)
+    def request(self) -> _native.MoveRequest:
+        """A request to move replicas. Its `begin` waits for disks: not for the control thread."""
+        return self._moves.request()
 
     def directory_id(self, path: str) -> bytes | None:
         """The id of the log directory at a path, if it is in use."""

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 
 pub use claim::{Claimed, LoadProgress, LostRecords, NodeOptions};
-pub use moves::{FutureFacts, MoveRefusal, Moves};
+pub use moves::{FutureFacts, MoveOutcome, MoveRefusal, MoveRequest, Moves};
 pub use publish::{ByDirectory, MetadataDelta, TopicPlan};
 
 use crate::error::{Error, Result};

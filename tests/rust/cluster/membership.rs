@@ -3,7 +3,7 @@
 //! replicas are made and deleted.
 
 use kafkalite::log::config::LogConfig;
-use kafkalite::node::{MetadataDelta, TopicPlan};
+use kafkalite::node::{MetadataDelta, MoveRequest, TopicPlan};
 use kafkalite::uuid::Uuid;
 
 use super::broker::{directory_id, is_offline};
@@ -264,7 +264,7 @@ impl World {
             move_early(self, id, index);
             return;
         }
-        let begun = node.alter_log_dir(TOPIC, index as i32, to, now_ms);
+        let begun = node.alter_log_dir(TOPIC, index as i32, to, &MoveRequest::default(), now_ms);
         let sentence = format!("broker {id} moves t-{index} to {}: {begun:?}", to.display());
         self.note(|| sentence);
     }

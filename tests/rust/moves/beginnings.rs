@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use kafkalite::log::directory::{LogDirectory, NewLog};
 use kafkalite::log::storage::Storage;
-use kafkalite::node::{Claimed, MoveRefusal, Node, NodeOptions};
+use kafkalite::node::{Claimed, MoveRefusal, MoveRequest, Node, NodeOptions};
 use parking_lot::Mutex;
 
-use super::{Nobody, PIECE_BYTES, TOPIC_ID, plan};
+use super::{Nobody, PIECE_BYTES, TOPIC_ID, move_to, plan};
 use crate::log::{append, batch};
 use crate::log_directory::NOW_MS;
 use crate::memory_storage::MemoryStorage;
@@ -56,10 +56,7 @@ fn expect_checkpoint_files(node: &Node) -> &Arc<LogDirectory> {
 #[test]
 fn a_disk_that_does_not_answer_hinders_no_move_into_another_one() {
     let node = node(&MemoryStorage::default());
-    let move_to = |partition: i32, path: &str| {
-        let path = Path::new(path);
-        node.alter_log_dir("t", partition, path, NOW_MS)
-    };
+    let move_to = |partition: i32, path: &str| super::move_to(&node, partition, path);
     let two = expect_checkpoint_files(&node);
     thread::scope(|scope| {
         let does_not_answer = two.checkpoint_files();
@@ -86,19 +83,17 @@ fn a_move_that_ends_one_to_a_disk_that_does_not_answer_asks_nothing_of_it() {
     let node = node(&storage);
     // Nobody takes a step meanwhile.
     node.resume_moves(0, |_| ());
-    let two = Path::new("/two");
-    assert_eq!(node.alter_log_dir("t", 0, two, NOW_MS), Ok(()));
+    assert_eq!(move_to(&node, 0, "/two"), Ok(()));
     let call = Fault::at_call(1, Failure::Io);
     storage.inject(Fault {
         path_part: "/two".to_owned(),
         ..call.lasting()
     });
-    let three = Path::new("/three");
-    assert_eq!(node.alter_log_dir("t", 0, three, NOW_MS), Ok(()));
+    assert_eq!(move_to(&node, 0, "/three"), Ok(()));
     assert!(!storage.has_struck());
     let futures = node.futures();
     assert_eq!(futures.len(), 1);
-    assert_eq!(futures[0].path, three);
+    assert_eq!(futures[0].path, Path::new("/three"));
     // The housekeeper of the directory asks.
     storage.heal();
     node.directories()[1].delete_given_up(NOW_MS).unwrap();
@@ -112,10 +107,7 @@ fn a_move_that_ends_one_whose_disk_does_not_answer_hinders_no_other_into_the_new
     let node = node(&storage);
     // Who moves takes the steps.
     node.resume_moves(0, |_| ());
-    let move_to = |partition: i32, path: &str| {
-        let path = Path::new(path);
-        node.alter_log_dir("t", partition, path, NOW_MS)
-    };
+    let move_to = |partition: i32, path: &str| super::move_to(&node, partition, path);
     let image = node.image();
     let replica = image.topic("t").unwrap().replica(0).unwrap();
     append(&replica.log, &mut batch(0, 5)).unwrap();
@@ -160,7 +152,7 @@ fn a_move_that_is_not_resumed_since_another_one_hangs_is_told() {
     };
     node.directories()[2].create_future(left, NOW_MS).unwrap();
     let two = expect_checkpoint_files(&node);
-    let move_to = |path: &str| node.alter_log_dir("t", 0, Path::new(path), NOW_MS);
+    let move_to = |path: &str| super::move_to(&node, 0, path);
     let told = Arc::new(Mutex::new(Vec::new()));
     thread::scope(|scope| {
         let does_not_answer = two.checkpoint_files();
@@ -178,4 +170,47 @@ fn a_move_that_is_not_resumed_since_another_one_hangs_is_told() {
     let told = told.lock();
     assert_eq!(told.len(), 1);
     assert!(told[0].contains("the move of t-0 to /three is not resumed"));
+}
+
+/// The client had been told that they are not moved. They moved all the same when the disk answered
+/// again, and undid what another request had been granted since.
+#[test]
+fn what_was_refused_for_a_disk_that_does_not_answer_does_not_move_when_it_does() {
+    let node = node(&MemoryStorage::default());
+    node.resume_moves(0, |_| ());
+    let (one, two) = (&node.directories()[0], expect_checkpoint_files(&node));
+    let (begun, hung, waits) = (
+        MoveRequest::default(),
+        MoveRequest::default(),
+        MoveRequest::default(),
+    );
+    let three = Path::new("/three");
+    assert_eq!(node.alter_log_dir("t", 2, three, &begun, NOW_MS), Ok(()));
+    let ask = |request| node.alter_log_dir("t", 0, two.path(), request, NOW_MS);
+    thread::scope(|scope| {
+        let does_not_answer = two.checkpoint_files();
+        let hangs = scope.spawn(|| ask(&hung));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while move_to(&node, 0, "/one") == Ok(()) {
+            assert!(Instant::now() < deadline, "it has not begun");
+        }
+        let of_the_same = scope.spawn(|| ask(&waits));
+        assert_eq!((hung.answer(), waits.answer()), (vec![], vec![]));
+        drop(does_not_answer);
+        for refused in [hangs, of_the_same] {
+            // The one that waits may have been refused for the other.
+            refused.join().unwrap().unwrap_err();
+        }
+    });
+    let begun = begun.answer();
+    assert_eq!(begun, [(("t".to_owned(), 2), Ok(()))]);
+    assert_eq!(node.moves().count(), 1, "the one that was granted");
+    assert_eq!(node.futures().len(), 1);
+    let image = node.image();
+    let replica = image.topic("t").unwrap().replica(0).unwrap();
+    assert!(!replica.log.is_moving() && Arc::ptr_eq(replica.directory(), one));
+    two.delete_given_up(NOW_MS).unwrap();
+    assert_eq!(two.future_names().unwrap(), []);
+    // None of it hinders the next one.
+    assert_eq!(move_to(&node, 0, "/two"), Ok(()));
 }

@@ -45,7 +45,7 @@ impl World {
     }
 
     fn move_to(&self, path: &str) -> Result<(), MoveRefusal> {
-        self.node.alter_log_dir("t", 0, Path::new(path), NOW_MS)
+        super::move_to(&self.node, 0, path)
     }
 
     /// A move whose copy has all that the log has, and which waits for the

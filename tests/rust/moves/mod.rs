@@ -7,7 +7,7 @@ mod copying;
 mod driven;
 mod whole;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kafkalite::error::Result;
@@ -18,7 +18,7 @@ use kafkalite::log::directory::{LogDirectory, NewLog};
 use kafkalite::log::log::Log;
 use kafkalite::log::read::ReadIsolation;
 use kafkalite::log::storage::Storage;
-use kafkalite::node::{Claimed, Loaded, Node, NodeOptions, TopicPlan};
+use kafkalite::node::{Claimed, Loaded, MoveRefusal, MoveRequest, Node, NodeOptions, TopicPlan};
 use kafkalite::replica::moves::Copying;
 use kafkalite::replica::park::{Parked, Wake};
 use kafkalite::uuid::Uuid;
@@ -137,6 +137,12 @@ impl World {
         one.hand_over_offsets(two)?;
         Ok(true)
     }
+}
+
+/// Asks for a move in a request of its own.
+fn move_to(node: &Arc<Node>, partition: i32, path: &str) -> std::result::Result<(), MoveRefusal> {
+    let request = MoveRequest::default();
+    node.alter_log_dir("t", partition, Path::new(path), &request, NOW_MS)
 }
 
 /// The log directories that can be had.

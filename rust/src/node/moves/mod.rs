@@ -21,6 +21,7 @@
 //! Kafka: `ReplicaManager.alterReplicaLogDirs`, `ReplicaAlterLogDirsManager`,
 //! `ReplicaAlterLogDirsThread`.
 
+mod request;
 mod under_way;
 
 use std::path::{Path, PathBuf};
@@ -41,10 +42,11 @@ use crate::log::compact::cleaner_checkpoint;
 use crate::log::directory::{LogDirectory, NewLog};
 use crate::log::log::Log;
 use crate::log::names;
-use crate::replica::HostedPartition;
 use crate::replica::moves::{Copying, DirectoryAssignment};
+use crate::replica::{HostedPartition, Partition};
 use crate::uuid::Uuid;
 
+pub use request::{MoveOutcome, MoveRequest};
 pub use under_way::Moves;
 use under_way::{Move, Turn, Work};
 
@@ -57,13 +59,15 @@ pub enum MoveRefusal {
     /// The name of the future replica's directory would be too long.
     NameTooLong,
     /// There is no such log directory.
-    NoSuchDirectory,
+    NoSuchDirectory(PathBuf),
     /// The log directory, or that of the replica, or any other, has failed.
     Offline(String),
     /// There is no such partition.
     UnknownPartition,
     /// This node has no replica of the partition.
     NoReplica,
+    /// The request was answered before its turn came: it counts as refused.
+    Answered,
 }
 
 /// A future replica: partition, path of its log directory, size, and how many offsets it lacks; -1
@@ -97,13 +101,27 @@ impl Node {
     }
 
     /// Begins to move a replica into the log directory at `path`. Where it lies there already, or
-    /// is on its way there, nothing happens but that another move of it ends. Not for a thread that
+    /// is on its way there, nothing happens but that another move of it ends. `request` knows the
+    /// outcome when this returns; once it is answered, nothing begins. Not for a thread that
     /// answers clients: waits for the disk.
     pub fn alter_log_dir(
         self: &Arc<Self>,
         topic: &str,
         partition: i32,
         path: &Path,
+        request: &MoveRequest,
+        now_ms: i64,
+    ) -> std::result::Result<(), MoveRefusal> {
+        let begun = self.begin_asked((topic, partition), path, request, now_ms);
+        request.note(topic, partition, &begun);
+        begun
+    }
+
+    fn begin_asked(
+        self: &Arc<Self>,
+        (topic, partition): (&str, i32),
+        path: &Path,
+        request: &MoveRequest,
         now_ms: i64,
     ) -> std::result::Result<(), MoveRefusal> {
         let sample = names::future_directory(topic, partition, &"0".repeat(32));
@@ -111,19 +129,7 @@ impl Node {
             return Err(MoveRefusal::NameTooLong);
         }
         let to = self.directory_to(path)?;
-        let image = self.image();
-        let hosted = image
-            .topic(topic)
-            .and_then(|topic| topic.hosted_partition(partition));
-        let replica = match hosted {
-            None => return Err(MoveRefusal::UnknownPartition),
-            Some(HostedPartition::Elsewhere) => return Err(MoveRefusal::NoReplica),
-            Some(HostedPartition::Online(replica)) if !replica.is_offline() => replica,
-            Some(_) => {
-                let sentence = format!("the log directory of {topic}-{partition} is offline");
-                return Err(MoveRefusal::Offline(sentence));
-            }
-        };
+        let replica = self.replica_to_move(topic, partition)?;
         let log = &replica.log;
         let topic_id = log.topic_id().unwrap_or(Uuid::ZERO);
         let beginnings = &self.moves.beginnings;
@@ -132,6 +138,8 @@ impl Node {
             let sentence = "an earlier move of it does not come to its beginning".to_owned();
             return Err(MoveRefusal::Offline(sentence));
         };
+        // Others may have been granted another move while this one waited.
+        request.check_not_answered()?;
         if self.is_moving_to(log, &to)? || Arc::ptr_eq(replica.directory(), &to) {
             return Ok(());
         }
@@ -154,11 +162,33 @@ impl Node {
                 let sentence = format!("an earlier move to {to} does not come to its beginning");
                 return Err(MoveRefusal::Offline(sentence));
             };
+            request.check_not_answered()?;
             to.create_future(wanted, now_ms)
         };
         let future = made.map_err(|error| MoveRefusal::Offline(error.to_string()))?;
-        self.begin_move(topic_id, (from, to), log, future);
-        Ok(())
+        let begin = || self.begin_move(topic_id, (from, to.clone()), log, future.clone());
+        let granted = request.grant(topic, partition, begin);
+        granted.inspect_err(|_| to.give_up_future(&future))
+    }
+
+    fn replica_to_move(
+        &self,
+        topic: &str,
+        partition: i32,
+    ) -> std::result::Result<Arc<Partition>, MoveRefusal> {
+        let image = self.image();
+        let hosted = image
+            .topic(topic)
+            .and_then(|topic| topic.hosted_partition(partition));
+        match hosted {
+            None => Err(MoveRefusal::UnknownPartition),
+            Some(HostedPartition::Elsewhere) => Err(MoveRefusal::NoReplica),
+            Some(HostedPartition::Online(replica)) if !replica.is_offline() => Ok(replica.clone()),
+            Some(_) => {
+                let sentence = format!("the log directory of {topic}-{partition} is offline");
+                Err(MoveRefusal::Offline(sentence))
+            }
+        }
     }
 
     fn directory_to(&self, path: &Path) -> std::result::Result<Arc<LogDirectory>, MoveRefusal> {
@@ -166,7 +196,7 @@ impl Node {
         match self.directories().iter().find(is_it) {
             Some(to) if !to.health().is_offline() => Ok(to.clone()),
             None if !self.offline_log_dirs().iter().any(|each| each == path) => {
-                Err(MoveRefusal::NoSuchDirectory)
+                Err(MoveRefusal::NoSuchDirectory(path.to_path_buf()))
             }
             _ => Err(MoveRefusal::Offline(format!(
                 "the log directory {} is offline",

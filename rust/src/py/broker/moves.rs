@@ -10,7 +10,7 @@ use pyo3::types::PyBytes;
 use super::state::BrokerState;
 use crate::clock::wall_ms;
 use crate::codes;
-use crate::node::MoveRefusal;
+use crate::node::{self, MoveRefusal};
 use crate::py::door::enter;
 
 /// Topic id, partition, and the id of the log directory.
@@ -26,40 +26,12 @@ pub struct Moves {
 
 #[pymethods]
 impl Moves {
-    /// Begins to move a replica into a log directory. Returns Kafka's code where that
-    /// cannot be, with a sentence.
-    fn begin(
-        &self,
-        py: Python<'_>,
-        topic: &str,
-        partition: i32,
-        path: PathBuf,
-    ) -> PyResult<(i16, String)> {
-        let begun = enter(py, || {
-            let node = &self.broker.node;
-            Ok(node.alter_log_dir(topic, partition, &path, wall_ms()))
-        })?;
-        let (code, sentence) = match begun {
-            Ok(()) => (codes::NONE, String::new()),
-            Err(MoveRefusal::NameTooLong) => (
-                codes::INVALID_TOPIC,
-                "the name of the topic is too long".to_owned(),
-            ),
-            Err(MoveRefusal::NoSuchDirectory) => {
-                let sentence = format!("{} is no log directory", path.display());
-                (codes::LOG_DIR_NOT_FOUND, sentence)
-            }
-            Err(MoveRefusal::Offline(sentence)) => (codes::KAFKA_STORAGE_ERROR, sentence),
-            Err(MoveRefusal::UnknownPartition) => (
-                codes::UNKNOWN_TOPIC_OR_PARTITION,
-                "there is no such partition".to_owned(),
-            ),
-            Err(MoveRefusal::NoReplica) => (
-                codes::REPLICA_NOT_AVAILABLE,
-                "this broker has no replica of it".to_owned(),
-            ),
-        };
-        Ok((code, sentence))
+    /// A request to move replicas, of which nothing has begun.
+    fn request(&self) -> MoveRequest {
+        MoveRequest {
+            broker: self.broker.clone(),
+            request: node::MoveRequest::default(),
+        }
     }
 
     /// Takes the directories that the controller is to be told.
@@ -99,6 +71,65 @@ impl Moves {
     /// Bytes a second that all moves together may copy from now on.
     fn set_rate(&self, rate_bytes: i64) {
         self.broker.node.moves().set_rate(rate_bytes);
+    }
+}
+
+/// One request to move replicas, begun on a thread and answered on another.
+#[pyclass(frozen, module = "kafkalite._native")]
+pub struct MoveRequest {
+    broker: Arc<BrokerState>,
+    request: node::MoveRequest,
+}
+
+#[pymethods]
+impl MoveRequest {
+    /// Begins to move a replica into a log directory; `answer` returns what became of it. Returns
+    /// false once the request is answered.
+    fn begin(&self, py: Python<'_>, topic: &str, partition: i32, path: PathBuf) -> PyResult<bool> {
+        enter(py, || {
+            let node = &self.broker.node;
+            let begun = node.alter_log_dir(topic, partition, &path, &self.request, wall_ms());
+            Ok(begun != Err(MoveRefusal::Answered))
+        })
+    }
+
+    /// Topic, index, Kafka's code and a sentence of each partition that was looked at. No move of
+    /// the others begins after this.
+    fn answer(&self) -> Vec<(String, i32, i16, String)> {
+        let outcomes = self.request.answer().into_iter();
+        outcomes
+            .map(|((topic, partition), outcome)| {
+                let (code, sentence) = outcome.map_or_else(told, |()| (codes::NONE, String::new()));
+                (topic, partition, code, sentence)
+            })
+            .collect()
+    }
+}
+
+/// Kafka's code of a refusal, with a sentence.
+fn told(refusal: MoveRefusal) -> (i16, String) {
+    match refusal {
+        MoveRefusal::NameTooLong => (
+            codes::INVALID_TOPIC,
+            "the name of the topic is too long".to_owned(),
+        ),
+        MoveRefusal::NoSuchDirectory(path) => {
+            let sentence = format!("{} is no log directory", path.display());
+            (codes::LOG_DIR_NOT_FOUND, sentence)
+        }
+        MoveRefusal::Offline(sentence) => (codes::KAFKA_STORAGE_ERROR, sentence),
+        MoveRefusal::UnknownPartition => (
+            codes::UNKNOWN_TOPIC_OR_PARTITION,
+            "there is no such partition".to_owned(),
+        ),
+        MoveRefusal::NoReplica => (
+            codes::REPLICA_NOT_AVAILABLE,
+            "this broker has no replica of it".to_owned(),
+        ),
+        MoveRefusal::Answered => (
+            codes::KAFKA_STORAGE_ERROR,
+            "the request is answered already".to_owned(),
+        ),
     }
 }
 
