@@ -3,7 +3,7 @@
 
 use std::io::{Error as IoError, ErrorKind};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::log::{append, batch};
 use crate::log_directory::NOW_MS;
 use crate::memory_storage::MemoryStorage;
 use crate::memory_storage::crash::Crash;
-use crate::memory_storage::faults::{Failure, Fault};
+use crate::memory_storage::faults::{Failure, Fault, Operation};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -387,4 +387,78 @@ fn the_end_of_a_topic_ends_its_move() {
     assert_eq!(world.node.moves().assignments.take().len(), 1, "it stays");
     let logs = world.directory(1).logs();
     assert!(logs.len() == 1 && Arc::ptr_eq(&logs[0], &next));
+}
+
+/// The name that the log had got in its new directory was taken for a stray one of an older topic.
+/// As the deleted log, then, that of the new topic was renamed, or nothing was found, for which the
+/// old directory went out of use.
+#[test]
+fn a_topic_that_is_deleted_between_the_two_names_of_a_move_leaves_its_place_to_the_next() {
+    for is_made_first in [true, false] {
+        let world = World::about_to_move();
+        let mut next = plan(1, 0, world.ids[1]);
+        next.id = Uuid([8; 16]);
+        let changed = &[next];
+        let (node, (tells, told)) = (world.node.clone(), mpsc::channel());
+        let between_the_names = move || {
+            let (deleted, changed) = (&["t".to_owned()], &[]);
+            tells
+                .send(node.publish(MetadataDelta { deleted, changed }))
+                .unwrap();
+        };
+        let storage = &world.storage;
+        storage.before(Operation::Rename, "-future", between_the_names);
+        world.publish(1, 0, world.ids[1]);
+        let gone = told.recv_timeout(LIMIT).unwrap().unwrap();
+        let delete = || {
+            for (directory, replicas) in &gone {
+                let log = &replicas[0].log;
+                directory.delete_forgotten(log, "unique", NOW_MS).unwrap();
+                directory.sync_deleted().unwrap();
+            }
+        };
+        let make = || {
+            for (directory, wanted) in world.node.missing_logs(changed) {
+                directory.create_logs(wanted, NOW_MS).unwrap();
+            }
+        };
+        if is_made_first {
+            make();
+            delete();
+        } else {
+            delete();
+            make();
+        }
+        let deleted = &[];
+        world
+            .node
+            .publish(MetadataDelta { deleted, changed })
+            .unwrap();
+        world.wait_for_end();
+        assert!(world.node.offline_log_dirs().is_empty());
+        let log = world.replica().log.clone();
+        append(&log, &mut batch(0, 5)).unwrap();
+        log.flush().unwrap();
+        let again = storage.crash(Crash::LoseUnsynced);
+        let loaded = Node::load(claim(&again), changed, Arc::new(Nobody)).unwrap();
+        assert!(loaded.notes.is_empty(), "{:?}", loaded.notes);
+        let image = loaded.node.image();
+        let replica = image.topic("t").unwrap().replica(0).unwrap();
+        assert!(bytes_of(&replica.log) == bytes_of(&log));
+        assert_eq!(replica.directory().path(), Path::new(TWO));
+    }
+}
+
+/// The directory that it had left went out of use.
+#[test]
+fn a_log_that_cannot_be_deleted_where_it_has_moved_to_fails_its_new_directory() {
+    let world = World::about_to_move();
+    let old = world.directory(0).clone();
+    world.publish(1, 0, world.ids[1]);
+    world.wait_until_it_lies_in(TWO);
+    let no_rename = Fault::of(Operation::Rename, "/two/t-0", Failure::Io);
+    world.storage.inject(no_rename.lasting());
+    old.delete_forgotten(&world.log, "unique", NOW_MS)
+        .unwrap_err();
+    assert_eq!(world.node.offline_log_dirs(), [Path::new(TWO)]);
 }

@@ -126,6 +126,7 @@ impl World {
         let future = copying.future.clone();
         let as_clean = (self.log.truncations(), copying.clean_offset);
         let aside = one.aside_name(&self.log);
+        let _name = one.begin_hand_over(&self.log, two).unwrap();
         let replaced = self.log.replace_by(&future, &aside, NOW_MS, || {
             copying.finish(PIECE_BYTES, NOW_MS)
         })?;

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::logs::renamed;
-use super::{LogDirectory, LogsByPartition, NewLog};
+use super::{LogDirectory, LogsByPartition, NewLog, TakenNames};
 use crate::error::{Error, Result};
 use crate::log::deadline::Deadline;
 use crate::log::directory::offset_checkpoint::TopicPartition;
@@ -144,10 +144,20 @@ impl LogDirectory {
         )
     }
 
-    /// A log of this directory has got the files of `future`, which lay in `to`
-    /// (`Log::replace_by`): it is one of the logs there from now on, unless it was deleted
-    /// meanwhile: what the checkpoint files there say is nobody's then. `aside`, its old files, go
-    /// after their delay.
+    /// Before a log of this directory gets the files of its future replica in `to`
+    /// (`Log::replace_by`), until it is handed over: nobody makes a log of its name there
+    /// meanwhile. `None`: the log is out of use.
+    pub fn begin_hand_over<'t>(&self, log: &Log, to: &'t LogDirectory) -> Option<TakenNames<'t>> {
+        let name = (Arc::from(log.topic()), log.partition());
+        let taken = to.names_taken.try_take(name)?;
+        let is_free = self.has(log) && to.log(log.topic(), log.partition()).is_none();
+        is_free.then_some(taken)
+    }
+
+    /// A log of this directory has got the files of `future`, which lay in `to`: it is one of the
+    /// logs there from now on, unless it was deleted meanwhile: what the checkpoint files there say
+    /// is nobody's then, and `delete_handed_over` is to follow. `aside`, its old files, go after
+    /// their delay.
     pub fn hand_over(
         &self,
         log: &Arc<Log>,
@@ -168,6 +178,14 @@ impl LogDirectory {
             to.forget_future(future);
         }
         is_ours
+    }
+
+    /// Deletes a log that was out of use when it was handed over: its directory, which has got a
+    /// name here, goes before the name is free. If that cannot be had, the log directory is
+    /// offline from then on.
+    pub fn delete_handed_over(&self, log: &Log, now_ms: i64) -> Result<()> {
+        self.delete_forgotten(log, &self.unique_text(), now_ms)?;
+        self.sync_deleted()
     }
 
     /// Has the checkpoint files say where the future replicas begin, and how far they are on disk.

@@ -51,8 +51,12 @@ impl LogDirectory {
     /// Errors: those of `create_log`, and then none of them is there, nor are their directories,
     /// unless these cannot be removed either.
     pub fn create_logs(&self, wanted: Vec<NewLog>, now_ms: i64) -> Result<Vec<Arc<Log>>> {
-        self.health.check()?;
+        let names = wanted.iter();
+        let names = names.map(|each| (each.topic.clone(), each.partition));
+        let _taken = self.names_taken.take(names.collect());
         let _creating = self.creating.lock();
+        // Here: what had one of the names may have been left on a disk that fails.
+        self.health.check()?;
         for each in &wanted {
             let key = (each.topic.clone(), each.partition);
             if self.logs.read().contains_key(&key) {
@@ -189,12 +193,16 @@ impl LogDirectory {
         self.delete_forgotten(&log, unique, now_ms)
     }
 
-    /// The second half of `delete_log`: of a log that is out already, the directory is renamed.
+    /// The second half of `delete_log`: of a log that is out already, the directory is renamed,
+    /// unless the thread that moved it has done that.
     pub fn delete_forgotten(&self, log: &Log, unique: &str, now_ms: i64) -> Result<PathBuf> {
         self.health.check()?;
         let due = Deadline::after(log.config().file_delete_delay_ms, now_ms);
-        let renamed = self.condemn(log, unique, due);
-        renamed.inspect_err(|error| self.health.fail(error))
+        match self.condemn(log, unique, due) {
+            Err(Error::LogDeleted { .. }) => Ok(log.directory()),
+            // It may lie in another log directory since a move.
+            renamed => renamed.inspect_err(|error| log.health.fail(error)),
+        }
     }
 
     /// The first half of `delete_log`, which asks nothing of the disk: the log is out.

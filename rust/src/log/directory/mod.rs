@@ -22,6 +22,7 @@ mod futures;
 mod loading;
 mod logs;
 pub mod meta_properties;
+mod names_taken;
 pub mod offset_checkpoint;
 mod ownership;
 
@@ -39,6 +40,8 @@ use crate::log::config::LogConfig;
 use crate::log::directory::checkpoint_files::KnownCheckpoints;
 use crate::log::directory::flusher::{FlushTotals, Flusher};
 use crate::log::directory::meta_properties::MetaProperties;
+use crate::log::directory::names_taken::NamesTaken;
+pub use crate::log::directory::names_taken::TakenNames;
 use crate::log::directory::offset_checkpoint::TopicPartition;
 use crate::log::directory::ownership::{Found, examine, format, refused, undo_format};
 use crate::log::health::Health;
@@ -116,6 +119,7 @@ pub struct LogDirectory {
     expected: AtomicUsize,
     /// Held by whoever makes logs.
     creating: Mutex<()>,
+    names_taken: NamesTaken,
     flusher: Flusher,
     /// For the start and the clean stop. Not the flusher's: Linux tells of a failed write
     /// once to each descriptor.
@@ -190,6 +194,7 @@ impl LogDirectory {
             strays: Mutex::default(),
             expected: AtomicUsize::new(0),
             creating: Mutex::new(()),
+            names_taken: NamesTaken::default(),
             flusher: Flusher::start(&thread_name(path), options.flush_threads, file_system()?)
                 .map_err(Error::io("start a thread for", path))?,
             file_system: file_system()?,

@@ -475,6 +475,10 @@ impl Node {
         // Most of it before appends have to wait.
         work.copying.prepare()?;
         moving.to.note_futures()?;
+        let Some(name) = moving.from.begin_hand_over(&moving.log, &moving.to) else {
+            moving.is_cancelled.store(true, Ordering::Release);
+            return Ok(Step::Later(Duration::ZERO));
+        };
         let aside = moving.from.aside_name(&moving.log);
         let Work { copying, .. } = work;
         let future = copying.future.clone();
@@ -487,6 +491,7 @@ impl Node {
         };
         work.is_over = true;
         self.end_move(moving, &future, (aside, as_clean), now_ms);
+        drop(name);
         Ok(Step::Over)
     }
 
@@ -550,9 +555,10 @@ impl Node {
     ) {
         let Move { from, to, log, .. } = &**moving;
         log.set_moving(false);
-        {
+        let is_in_use = {
             let _changing = self.changing.lock();
-            if from.hand_over(log, future, to, aside, now_ms)
+            let is_in_use = from.hand_over(log, future, to, aside, now_ms);
+            if is_in_use
                 && let Some(topic) = self.image().topic(log.topic())
                 && let Some(replica) = topic.replica(log.partition())
                 && Arc::ptr_eq(&replica.log, log)
@@ -561,6 +567,11 @@ impl Node {
                 // Those who looked at the old directory's health, or wait for what its queue holds.
                 replica.waiters.wake_readers();
             }
+            is_in_use
+        };
+        if !is_in_use && let Err(error) = to.delete_handed_over(log, now_ms) {
+            self.moves
+                .tell(format!("the deletion of {}: {error}", moving.name()));
         }
         let handed_over = cleaner_checkpoint::hand_over(from, to, log, as_clean)
             .and_then(|()| from.hand_over_offsets(to));
