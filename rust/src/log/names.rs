@@ -35,6 +35,9 @@ pub const CLEAN_SHUTDOWN: &str = ".kafka_cleanshutdown";
 /// Written by a broker of a cluster
 /// (`python/kafkalite/replication/broker_epoch.py`); Kafka leaves it alone.
 pub const BROKER_EPOCH: &str = "kafkalite-broker-epoch";
+/// Future replicas of which no start goes on with the move (`directory/cancelled_moves.rs`); Kafka
+/// leaves it alone.
+pub const CANCELLED_MOVES: &str = "kafkalite-cancelled-moves";
 pub const RECOVERY_POINT_CHECKPOINT: &str = "recovery-point-offset-checkpoint";
 pub const HIGH_WATERMARK_CHECKPOINT: &str = "replication-offset-checkpoint";
 pub const LOG_START_OFFSET_CHECKPOINT: &str = "log-start-offset-checkpoint";

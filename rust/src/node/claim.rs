@@ -197,6 +197,7 @@ impl Claimed {
             },
             on_loaded: &on_loaded,
         };
+        notes.lock().extend(self.directories.end_cancelled_moves());
         let promoted = self.promote_futures(registration)?;
         let lacks_directories = !self.directories.refused.is_empty();
         for (name, index, path) in promoted {

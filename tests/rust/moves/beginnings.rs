@@ -15,12 +15,17 @@ use super::{Nobody, PIECE_BYTES, TOPIC_ID, move_to, plan};
 use crate::log::{append, batch};
 use crate::log_directory::NOW_MS;
 use crate::memory_storage::MemoryStorage;
+use crate::memory_storage::crash::Crash;
 use crate::memory_storage::faults::{Failure, Fault, Operation};
 
 const PATHS: [&str; 3] = ["/one", "/two", "/three"];
 
 /// Node 1, with three partitions in the first directory.
 fn node(storage: &MemoryStorage) -> Arc<Node> {
+    node_in(storage, 0)
+}
+
+fn node_in(storage: &MemoryStorage, leader_epoch: i32) -> Arc<Node> {
     for path in PATHS.iter().chain(&["/meta"]) {
         storage.create_directory_all(path.as_ref()).unwrap();
     }
@@ -36,7 +41,7 @@ fn node(storage: &MemoryStorage) -> Arc<Node> {
     };
     let claimed = Claimed::open_in(Arc::new(storage.clone()), options).unwrap();
     let home = claimed.directories()[0].identity().directory_id.unwrap();
-    let mut plan = plan(1, 0, home);
+    let mut plan = plan(1, leader_epoch, home);
     plan.partitions = vec![plan.partitions[0].clone(); 3];
     let loaded = Node::load(claimed, &[plan], Arc::new(Nobody)).unwrap();
     Arc::new(loaded.node)
@@ -213,4 +218,20 @@ fn what_was_refused_for_a_disk_that_does_not_answer_does_not_move_when_it_does()
     assert_eq!(two.future_names().unwrap(), []);
     // None of it hinders the next one.
     assert_eq!(move_to(&node, 0, "/two"), Ok(()));
+}
+
+/// Its future replica in the directory of before was found first, and the newer one was deleted.
+#[test]
+fn the_last_of_two_moves_goes_on_after_a_kill() {
+    let storage = MemoryStorage::default();
+    let node = node(&storage);
+    node.resume_moves(0, |_| ());
+    for path in ["/two", "/three"] {
+        assert_eq!(move_to(&node, 0, path), Ok(()));
+    }
+    let again = node_in(&storage.crash(Crash::Kill), 1);
+    again.resume_moves(0, |_| ());
+    let futures = again.futures();
+    assert_eq!((futures.len(), again.moves().count()), (1, 1));
+    assert_eq!(futures[0].path, Path::new("/three"));
 }

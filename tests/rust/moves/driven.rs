@@ -462,3 +462,52 @@ fn a_log_that_cannot_be_deleted_where_it_has_moved_to_fails_its_new_directory() 
         .unwrap_err();
     assert_eq!(world.node.offline_log_dirs(), [Path::new(TWO)]);
 }
+
+fn has_notes(storage: &MemoryStorage) -> bool {
+    let mut files = storage.files().into_keys();
+    files.any(|file| file.ends_with("kafkalite-cancelled-moves"))
+}
+
+/// The next start took it up again: its future replica had still its name, since nobody waits for
+/// that disk.
+#[test]
+fn a_move_that_was_cancelled_is_not_resumed_after_a_kill() {
+    for crash in [Crash::Kill, Crash::LoseUnsynced] {
+        let world = World::about_to_move();
+        assert_eq!(world.move_to(ONE), Ok(()));
+        assert!(world.has_future_in(TWO), "the housekeeper was not here");
+        // A start that cannot have the directory keeps it in mind for the next one.
+        let left = world.storage.crash(crash);
+        fail(&left, TWO);
+        assert!(is_online(&load(claim(&left), world.ids[0], 1)));
+        left.heal();
+        let again = World::open(left.crash(crash), 0, 2);
+        again.resume();
+        assert_eq!(again.node.moves().count(), 0);
+        assert!(again.node.futures().is_empty());
+        assert!(!again.has_future_in(TWO) && !has_notes(&again.storage));
+        // And a new one may begin.
+        assert_eq!(again.move_to(TWO), Ok(()));
+        assert_eq!(again.told(), again.ids[1]);
+    }
+}
+
+/// As long as the disk of a move does not answer, each of the notes stays.
+#[test]
+fn what_has_gone_since_it_was_cancelled_is_not_noted_again() {
+    let world = World::filled();
+    let lines = || {
+        let files = world.storage.files();
+        let text = &files[Path::new("/one/kafkalite-cancelled-moves")];
+        String::from_utf8(text.clone()).unwrap().lines().count() - 2
+    };
+    for expected in [1, 2] {
+        world.move_to(TWO).unwrap();
+        world.move_to(ONE).unwrap();
+        assert_eq!(lines(), expected);
+    }
+    world.keep_house();
+    world.move_to(TWO).unwrap();
+    world.move_to(ONE).unwrap();
+    assert_eq!(lines(), 1);
+}

@@ -203,11 +203,12 @@ impl Verification {
     }
 
     fn look_at_entry(&mut self, entry: &DirectoryEntry) {
-        const FILES: [&str; 5] = [
+        const FILES: [&str; 6] = [
             META_PROPERTIES_FILE,
             names::LOCK,
             names::CLEAN_SHUTDOWN,
             names::BROKER_EPOCH,
+            names::CANCELLED_MOVES,
             "bootstrap.checkpoint",
         ];
         let name = entry.name.as_str();

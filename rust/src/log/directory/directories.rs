@@ -1,6 +1,6 @@
 //! The log directories of a broker (`log.dirs`), of which some may fail while the others serve.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -44,6 +44,33 @@ impl LogDirectories {
             Some((_, error)) if directories.online.is_empty() => Err(error.clone()),
             _ => Ok(directories),
         }
+    }
+
+    /// Deletes the future replicas of moves that were cancelled, before they are loaded. A
+    /// directory that fails is `refused` from then on. Returns what is to be told, a sentence each.
+    pub fn end_cancelled_moves(&mut self) -> Vec<String> {
+        let (mut cancelled, mut notes) = (HashSet::new(), Vec::new());
+        for directory in &self.online {
+            match directory.read_cancelled() {
+                Ok(names) => cancelled.extend(names),
+                Err(error) => notes.push(format!("moves that were cancelled may go on: {error}")),
+            }
+        }
+        if cancelled.is_empty() {
+            return notes;
+        }
+        for directory in std::mem::take(&mut self.online) {
+            match directory.delete_cancelled(&cancelled) {
+                Ok(()) => self.online.push(directory),
+                Err(error) => self.refused.push((directory.path().to_path_buf(), error)),
+            }
+        }
+        // Else one of them may still lie in a directory that is not here.
+        if self.refused.is_empty() {
+            let forgotten = self.online.iter().map(|each| each.forget_cancelled());
+            notes.extend(forgotten.filter_map(|each| Some(each.err()?.to_string())));
+        }
+        notes
     }
 
     /// Loads what was claimed; once. A directory that fails is `refused` from then on. Of a

@@ -10,9 +10,12 @@
 //! partition, as Kafka writes them: no log of that name lies there. Where one is made, the future
 //! replica goes first, and takes its offsets along.
 
+use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::cancelled_moves::{CancelledMoves, FuturePlace};
 use super::logs::renamed;
 use super::{LogDirectory, LogsByPartition, NewLog, TakenNames};
 use crate::error::{Error, Result};
@@ -93,12 +96,25 @@ impl LogDirectory {
 
     /// As `delete_future`, but asks nothing of the disk: the directory is renamed by
     /// `delete_given_up`, for which the housekeeper is woken. A start that finds it as it was takes
-    /// the move up again.
+    /// the move up again, unless it was cancelled (`note_cancelled`).
     pub fn give_up_future(&self, future: &Arc<Log>) {
         if self.forget_future(future) {
             self.given_up.lock().push(future.clone());
             self.deletions.wake();
         }
+    }
+
+    /// A log of this directory does not move to `to`, where `future` lies. After it returns, no
+    /// start goes on with that. Errors: `Io`; `LogDirOffline`.
+    pub fn note_cancelled(&self, to: &LogDirectory, future: &Arc<Log>) -> Result<()> {
+        self.health.check()?;
+        let path = future.directory();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut cancelled = self.cancelled.lock();
+        cancelled.add(to.place_of(&name), future.clone());
+        cancelled
+            .write(self.storage(), &self.path.join(names::CANCELLED_MOVES))
+            .inspect_err(|error| self.health.fail_unless_short(error))
     }
 
     /// Renames the directories of the future replicas that were given up. Errors: the first
@@ -215,6 +231,51 @@ impl LogDirectory {
         }
         found.sort();
         Ok(found)
+    }
+
+    /// Reads which moves earlier processes have cancelled. Before anything is loaded. Errors: `Io`;
+    /// `CorruptFile`.
+    pub(super) fn read_cancelled(&self) -> Result<Vec<FuturePlace>> {
+        let path = self.path.join(names::CANCELLED_MOVES);
+        let read = CancelledMoves::read(self.storage(), &path)?;
+        let places = read.places().cloned().collect();
+        *self.cancelled.lock() = read;
+        Ok(places)
+    }
+
+    /// Renames the directories of these future replicas, as those of deleted logs are. Before
+    /// anything is loaded. Errors: `Io`; `CorruptFile`.
+    pub(super) fn delete_cancelled(&self, cancelled: &HashSet<FuturePlace>) -> Result<()> {
+        let mut found = self.future_names()?;
+        found.retain(|(name, ..)| cancelled.contains(&self.place_of(name)));
+        for (name, topic, partition, _) in &found {
+            let unique = self.unique_text();
+            let to = renamed(topic, *partition, &unique, names::DELETE_DIRECTORY);
+            let from = self.path.join(name);
+            let renamed = self.storage().rename(&from, &self.path.join(to));
+            renamed.map_err(Error::io("rename", &from))?;
+        }
+        if found.is_empty() {
+            return Ok(());
+        }
+        self.sync_names()
+    }
+
+    /// None of them is left in any log directory. Errors: `Io`; what the file names does no harm.
+    pub(super) fn forget_cancelled(&self) -> Result<()> {
+        *self.cancelled.lock() = CancelledMoves::default();
+        let path = self.path.join(names::CANCELLED_MOVES);
+        match self.storage().remove_file(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.map_err(Error::io("unlink", &path)),
+        }
+    }
+
+    fn place_of(&self, name: &str) -> FuturePlace {
+        FuturePlace {
+            directory_id: self.identity.directory_id.unwrap_or(Uuid::ZERO),
+            name: name.to_owned(),
+        }
     }
 
     /// Has a future replica be the log of its partition, of which no log is anywhere: the last

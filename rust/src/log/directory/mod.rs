@@ -9,10 +9,12 @@
 //!           replication-offset-checkpoint      high watermarks
 //!           log-start-offset-checkpoint        where DeleteRecords has moved the start
 //!           cleaner-offset-checkpoint          up to where the cleaner has been
+//!           kafkalite-cancelled-moves          future replicas that a start deletes (`cancelled_moves.rs`)
 //!           orders-0/ …                        one directory per partition
 //!           orders-1.<unique>-future/ …        a replica on its way here (`futures.rs`)
 //! ```
 
+mod cancelled_moves;
 pub mod checkpoint_files;
 mod checkpoints;
 pub mod clean_shutdown;
@@ -37,6 +39,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::error::{Error, Result};
 use crate::limits::SYNC_FILE_SYSTEM_LOGS_MIN;
 use crate::log::config::LogConfig;
+use crate::log::directory::cancelled_moves::CancelledMoves;
 use crate::log::directory::checkpoint_files::KnownCheckpoints;
 use crate::log::directory::flusher::{FlushTotals, Flusher};
 use crate::log::directory::meta_properties::MetaProperties;
@@ -110,6 +113,8 @@ pub struct LogDirectory {
     futures: RwLock<LogsByPartition>,
     /// Future replicas that nobody needs any more, and whose directories are still to be deleted.
     given_up: Mutex<Vec<Arc<Log>>>,
+    /// The file `kafkalite-cancelled-moves` names these.
+    cancelled: Mutex<CancelledMoves>,
     /// Names of logs that are gone, of which the checkpoint files may still say something.
     gone: Mutex<HashSet<TopicPartition>>,
     /// Names of partitions that were stray at the start: of older topics,
@@ -190,6 +195,7 @@ impl LogDirectory {
             logs: RwLock::default(),
             futures: RwLock::default(),
             given_up: Mutex::default(),
+            cancelled: Mutex::default(),
             gone: Mutex::default(),
             strays: Mutex::default(),
             expected: AtomicUsize::new(0),

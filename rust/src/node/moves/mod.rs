@@ -13,7 +13,7 @@
 //!
 //! A move that is given up after the controller was told has it told the old directory again.
 //! One that a stop or a crash cuts off goes on at the next start, here as with Kafka: its
-//! future replica is found.
+//! future replica is found. One that was cancelled does not (`note_cancelled`).
 //!
 //! Threads begin with a move and end when there is none (`num.replica.alter.log.dirs.threads`). A
 //! step copies a bounded piece, so that one move does not wait for another's end.
@@ -166,9 +166,14 @@ impl Node {
             to.create_future(wanted, now_ms)
         };
         let future = made.map_err(|error| MoveRefusal::Offline(error.to_string()))?;
-        let begin = || self.begin_move(topic_id, (from, to.clone()), log, future.clone());
-        let granted = request.grant(topic, partition, begin);
-        granted.inspect_err(|_| to.give_up_future(&future))
+        let way = (from.clone(), to.clone());
+        let begin = || self.begin_move(topic_id, way, log, future.clone());
+        request.grant(topic, partition, begin).inspect_err(|_| {
+            let noted = from.note_cancelled(&to, &future);
+            let name = || format!("{topic}-{partition}");
+            noted.unwrap_or_else(|error| self.moves.tell_not_cancelled(&name(), &error));
+            to.give_up_future(&future);
+        })
     }
 
     fn replica_to_move(
@@ -205,9 +210,9 @@ impl Node {
         }
     }
 
-    /// Says whether a log is on its way to this directory. A move to another one is given up, which
-    /// asks nothing of that one's disk; errors: it is in a call that does not come back, and ends
-    /// after that.
+    /// Says whether a log is on its way to this directory. A move to another one is cancelled,
+    /// which asks nothing of that one's disk; errors: it is in a call that does not come back, and
+    /// ends after that.
     fn is_moving_to(
         &self,
         log: &Arc<Log>,
@@ -228,7 +233,7 @@ impl Node {
                 let sentence = format!("its move to {to} does not come to its end");
                 return Err(MoveRefusal::Offline(sentence));
             };
-            each.give_up(&mut work, &self.moves);
+            each.cancel(&mut work, &self.moves);
         }
         Ok(false)
     }
@@ -298,9 +303,8 @@ impl Node {
                     // The next start goes on with it.
                     let (name, to) = (format!("{topic}-{partition}"), to.path().display());
                     let sentence = format!("the move of {name} to {to} is not resumed");
-                    self.moves.tell(format!(
-                        "{sentence}: another one does not come to its beginning"
-                    ));
+                    self.moves
+                        .tell(format!("{sentence}: another one is about to begin"));
                     continue;
                 };
                 let topic = image.topic(future.topic());
@@ -416,7 +420,11 @@ impl Node {
         if work.is_over {
             return Step::Over;
         }
-        if moving.is_cancelled.load(Ordering::Acquire) || moving.to.health().is_offline() {
+        if moving.is_cancelled.load(Ordering::Acquire) {
+            moving.cancel(&mut work, &self.moves);
+            return Step::Over;
+        }
+        if moving.to.health().is_offline() {
             moving.give_up(&mut work, &self.moves);
             return Step::Over;
         }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::clock::monotonic_ms;
+use crate::error::Error;
 use crate::limits::{MOVE_BEGIN_WAIT, MOVE_PIECE_BYTES};
 use crate::log::directory::LogDirectory;
 use crate::log::log::Log;
@@ -86,11 +87,22 @@ impl Beginnings {
                 return None;
             }
         }
+        Some(self.note(&mut taken, turn))
+    }
+
+    /// Waits for nobody. `None`: somebody else has it.
+    pub(super) fn try_take(&self, turn: Turn) -> Option<Taken<'_>> {
+        let mut taken = self.taken.lock();
+        let is_free = taken.iter().all(|(other, _)| *other != turn);
+        is_free.then(|| self.note(&mut taken, turn))
+    }
+
+    fn note(&self, taken: &mut Vec<(Turn, Instant)>, turn: Turn) -> Taken<'_> {
         taken.push((turn.clone(), Instant::now()));
-        Some(Taken {
+        Taken {
             beginnings: self,
             turn,
-        })
+        }
     }
 }
 
@@ -219,6 +231,12 @@ impl Moves {
         }
     }
 
+    pub(super) fn tell_not_cancelled(&self, name: &str, error: &Error) {
+        self.tell(format!(
+            "the next start may go on with a move of {name} that was cancelled: {error}"
+        ));
+    }
+
     /// How long until the next bytes may be copied.
     pub(super) fn wait_for_rate(&self) -> Duration {
         let now_ms = monotonic_ms();
@@ -287,6 +305,17 @@ impl Move {
 
     pub(super) fn name(&self) -> String {
         format!("{}-{}", self.log.topic(), self.log.partition())
+    }
+
+    /// Gives the move up for good: the next process does not go on with it either. Waits for the
+    /// disk of the log.
+    pub(super) fn cancel(&self, work: &mut Work, moves: &Moves) {
+        if work.is_over {
+            return;
+        }
+        let noted = self.from.note_cancelled(&self.to, &work.copying.future);
+        noted.unwrap_or_else(|error| moves.tell_not_cancelled(&self.name(), &error));
+        self.give_up(work, moves);
     }
 
     /// The future replica goes; the controller is told where the log lies, if it was told
