@@ -235,3 +235,28 @@ fn the_last_of_two_moves_goes_on_after_a_kill() {
     assert_eq!((futures.len(), again.moves().count()), (1, 1));
     assert_eq!(futures[0].path, Path::new("/three"));
 }
+
+/// The start deleted the second one, and waited for its disk.
+#[test]
+fn a_start_that_finds_two_future_replicas_asks_no_disk() {
+    let storage = MemoryStorage::default();
+    let node = node(&storage);
+    for directory in &node.directories()[1..] {
+        let left = NewLog {
+            topic: Arc::from("t"),
+            partition: 0,
+            topic_id: TOPIC_ID,
+            config: super::config(),
+            leader_epoch: None,
+        };
+        directory.create_future(left, NOW_MS).unwrap();
+    }
+    storage.inject(Fault::at_call(1, Failure::Panic).lasting());
+    node.resume_moves(0, |_| ());
+    assert!(!storage.has_struck());
+    storage.heal();
+    assert_eq!(node.futures()[0].path, Path::new("/two"));
+    assert_eq!((node.futures().len(), node.moves().count()), (1, 1));
+    node.directories()[2].delete_given_up(NOW_MS).unwrap();
+    assert_eq!(node.directories()[2].future_names().unwrap(), []);
+}

@@ -283,7 +283,7 @@ impl Node {
     }
 
     /// Goes on with the moves that the last process has left, and tells `tell` what goes wrong from
-    /// now on. Once. Without threads they stand still until `step_moves`.
+    /// now on. Once. Without threads they stand still until `step_moves`. Waits for no disk.
     pub fn resume_moves(
         self: &Arc<Self>,
         threads_max: usize,
@@ -299,7 +299,7 @@ impl Node {
                 let (topic, partition) = (future.topic(), future.partition());
                 let beginnings = &self.moves.beginnings;
                 let turn = Turn::Partition(topic.to_owned(), partition);
-                let Some(_turn) = beginnings.take(turn) else {
+                let Some(_turn) = beginnings.try_take(turn) else {
                     // The next start goes on with it.
                     let (name, to) = (format!("{topic}-{partition}"), to.path().display());
                     let sentence = format!("the move of {name} to {to} is not resumed");
@@ -315,8 +315,7 @@ impl Node {
                 };
                 let all = self.moves.all.lock().clone();
                 if all.iter().any(|each| Arc::ptr_eq(&each.log, &replica.log)) {
-                    let deleted = to.delete_future(&future, wall_ms());
-                    deleted.unwrap_or_else(|error| self.moves.tell(error.to_string()));
+                    to.give_up_future(&future);
                     continue;
                 }
                 let topic_id = future.topic_id().unwrap_or(Uuid::ZERO);
