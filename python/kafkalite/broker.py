@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -183,7 +184,7 @@ def _serve(
     # Without its program nobody is left to wait for: the controllers are gone with it, or fence it.
     is_controlled = config["controlled.shutdown.enable"] and not is_broken
     if is_controlled and not is_orphan.is_set():
-        metadata.leave()
+        _leave(metadata, stop_signals)
     context.begin_stop()
     if arrow_server is not None:
         arrow_server.stop()
@@ -196,6 +197,18 @@ def _serve(
     is_clean = _close(core, metadata, log)
     log.info("stopped")
     return 1 if is_broken or not is_clean else 0
+
+
+def _leave(metadata: Metadata, stop_signals: set[signal.Signals]) -> None:
+    """Has the controllers let the broker go, or a second signal end the wait for that."""
+
+    def give_up() -> None:
+        signal.sigwait(stop_signals)
+        metadata.leave_at_once()
+
+    with suppress(RuntimeError):  # no thread is to be had: the wait ends by itself
+        threading.Thread(target=give_up, name="second signal", daemon=True).start()
+    metadata.leave()
 
 
 def _bind_all(config: Config) -> _Listening:

@@ -3,8 +3,10 @@
 import base64
 import contextlib
 import json
+import os
 import re
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +21,7 @@ from kafkalite import _native
 from kafkalite.metadata import reading
 from kafkalite.metadata.image import PartitionImage
 from kafkalite.protocol import messages
+from kafkalite.replication.waiting import LEAVE_WAIT_S
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools, ToolResult
 from replication.nodes import SESSION_MS, Node, new_controller, new_kafka, wait_until
@@ -226,6 +229,33 @@ def test_a_stop_is_not_announced_where_the_properties_say_so(
     wait_until(lambda: 4 not in alive(one))
     # Its session has to end first; a broker that says so is gone at once.
     assert time.monotonic() - began > SESSION_MS / 1000 - 0.6
+
+
+def test_a_second_signal_stops_a_broker_whose_controllers_do_not_answer(
+    kafka_controller: KafkaBroker, three_nodes: list[Node], tmp_path: Path
+) -> None:
+    """It was silent for 60 seconds, and signals changed nothing."""
+    one = three_nodes[0]
+    node = Node(5, tmp_path / "five", kafka_controller).start()
+    kafka_controller.kill()
+    try:
+        os.kill(node.pid, signal.SIGTERM)
+        wait_until(lambda: "waits for the controllers to have its partitions led" in node.told())
+        assert "60 s at most" in node.told()
+        wait_until(lambda: "still waits for the controllers, 5 s" in node.told())
+        began = time.monotonic()
+        os.kill(node.pid, signal.SIGINT)
+        assert node.exit_code() == 0
+        assert time.monotonic() - began < LEAVE_WAIT_S / 2
+        assert "a second signal: stops without the controllers" in node.told()
+        assert "stops all the same" not in node.told()
+        # The mark is about the logs: these were closed.
+        assert '"brokerEpoch":' in (node.data / ".kafka_cleanshutdown").read_text()
+    finally:
+        node.kill()
+        kafka_controller.start()
+    with node:
+        wait_until(lambda: 5 in alive(one))
 
 
 def test_brokers_serve_while_the_controller_is_away(

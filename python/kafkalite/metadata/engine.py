@@ -74,5 +74,8 @@ class Metadata(Protocol):
     def leave(self) -> None:
         """The broker is about to stop: returns when it may, while it still serves."""
 
+    def leave_at_once(self) -> None:
+        """Ends `leave`, by any thread."""
+
     def stop(self, core: _native.BrokerCore) -> None:
         """The end of a clean stop, when no client is served any more. Raises KafkaliteError."""

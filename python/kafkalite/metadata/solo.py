@@ -191,6 +191,9 @@ class Metadata(NamedTuple):
     def leave(self) -> None:
         """Does nothing: there is nobody to lead in this node's place."""
 
+    def leave_at_once(self) -> None:
+        """Does nothing, as `leave`."""
+
     def on_failure(self, watcher: Callable[[str], None]) -> None:
         """`watcher(sentence)` is called when the metadata cannot be written any more."""
         self.writer.on_failure(watcher)

@@ -69,6 +69,8 @@ class Silence:
     """For how long no controller has answered, and when that is worth a line."""
 
     def __init__(self, now_ms: int) -> None:
+        self.reason = ""
+        """The reason why the last request had no answer; empty if it had one."""
         self._answered_ms = now_ms
         self._told_ms: int | None = None
 
@@ -76,6 +78,7 @@ class Silence:
         """There was an answer, or this is the reason why not. Returns a sentence for the log, or
         none."""
         silent_ms, told_ms = now_ms - self._answered_ms, self._told_ms
+        self.reason = reason
         if not reason:
             self._answered_ms, self._told_ms = now_ms, None
             if told_ms is None:

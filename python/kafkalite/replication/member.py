@@ -13,7 +13,6 @@ Kafka: `BrokerServer`, `MetadataLoader`, `BrokerMetadataPublisher`.
 """
 
 import signal
-import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
@@ -57,7 +56,7 @@ from kafkalite.replication.peers import Peers
 from kafkalite.replication.proposals.alter_partition import AlterPartition
 from kafkalite.replication.proposals.directory_assignments import DirectoryAssignments
 from kafkalite.replication.unclean import unclean_sentence
-from kafkalite.replication.waiting import Published, Waiting, load_beside
+from kafkalite.replication.waiting import Leaving, Published, Waiting, load_beside
 from kafkalite.service.repeated import TROUBLES_INTERVAL_MS, Repeated
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
@@ -71,8 +70,6 @@ LOADING_TURN_MS: Final = 10
 WAITING_TOLD_MS: Final = 5_000
 UNMADE_MS: Final = 10_000
 """Until logs that could not be made are tried again."""
-LEAVE_WAIT_S: Final = 60.0
-"""The longest time of a controlled shutdown, which ends when partitions are led elsewhere."""
 
 T = TypeVar("T")
 
@@ -147,7 +144,7 @@ class Member:
         self._is_beating = False
         self._silence = Silence(self.now_ms())
         self._waiting = Waiting(self.observer, self.lifecycle, self.now_ms())
-        self._has_left = threading.Event()
+        self._leaving = Leaving(self._silence, log)
 
     def now_ms(self) -> int:
         """Monotonic milliseconds."""
@@ -312,8 +309,11 @@ class Member:
         if self._context is None or self._failure is not None:
             return
         self._context.core.requests.wake(_native.LEAVE_NUMBER)
-        if not self._has_left.wait(LEAVE_WAIT_S):
-            self._log.warning("the controllers have not let the broker go: it stops all the same")
+        self._leaving.wait()
+
+    def leave_at_once(self) -> None:
+        """Ends `leave`, by any thread."""
+        self._leaving.give_up()
 
     def begin_leaving(self) -> None:
         """As `leave`, on the control thread."""
@@ -397,7 +397,7 @@ class Member:
     def _beat(self) -> None:
         self._beat_timer = None
         if self.lifecycle.state == STOPPED:
-            self._has_left.set()
+            self._leaving.end()
             return
         address = self.controller_address
         if address is None:
@@ -458,7 +458,7 @@ class Member:
 
     def _fail(self, error: KafkaliteError) -> None:
         self._failure = error
-        self._has_left.set()
+        self._leaving.end()
         if self._on_failure is not None:
             self._on_failure(str(error))
 

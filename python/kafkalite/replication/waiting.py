@@ -1,14 +1,20 @@
-"""Tells what a broker waits for that joins its cluster, and ends the wait for controllers; has its
-logs loaded meanwhile, and later keeps those who wait for a change of the metadata."""
+"""Tells what a broker waits for that joins its cluster or leaves it, and ends the wait for
+controllers; has its logs loaded meanwhile, and later keeps those who wait for a change of the
+metadata."""
 
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from kafkalite.errors import KafkaliteError
-from kafkalite.replication.lifecycle import NOT_REGISTERED, Lifecycle
+from kafkalite.replication.lifecycle import NOT_REGISTERED, Lifecycle, Silence
 from kafkalite.replication.observer import Observer
+from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
+
+LEAVE_WAIT_S: Final = 60
+"""The longest time of a controlled shutdown, which ends when partitions are led elsewhere."""
+LEAVE_TOLD_S: Final = 5
 
 T = TypeVar("T")
 
@@ -52,6 +58,43 @@ class Waiting:
             self._known_ms = now_ms
         elif now_ms - self._known_ms >= lifecycle.registration_ms:
             raise lifecycle.overdue(self.sentence())
+
+
+class Leaving:
+    """The wait of a controlled shutdown, until the controllers let the broker go."""
+
+    def __init__(self, silence: Silence, log: Log) -> None:
+        self._silence = silence
+        self._log = log
+        self._is_over = threading.Event()
+
+    def end(self) -> None:
+        """The broker may stop."""
+        self._is_over.set()
+
+    def wait(self) -> None:
+        """Returns when the broker may stop, or at once after `give_up`. Not for the control
+        thread."""
+        limit = f"{LEAVE_WAIT_S} s at most"
+        self._log.info(
+            "waits for the controllers to have its partitions led by others, "
+            f"{limit}; a second signal stops it without them"
+        )
+        for waited_s in range(LEAVE_TOLD_S, LEAVE_WAIT_S + 1, LEAVE_TOLD_S):
+            if self._is_over.wait(LEAVE_TOLD_S):
+                return
+            why = self._silence.reason or "they have not let it go yet"
+            self._log.info(f"still waits for the controllers, {waited_s} s and {limit}: {why}")
+        self._log.warning("the controllers have not let the broker go: it stops all the same")
+
+    def give_up(self) -> None:
+        """Ends the wait before the controllers have let the broker go."""
+        if not self._is_over.is_set():
+            self._log.warning(
+                "a second signal: stops without the controllers, who take this broker for failed "
+                "until its next start"
+            )
+            self._is_over.set()
 
 
 class Published:
