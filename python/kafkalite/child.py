@@ -62,6 +62,7 @@ class Broker:
         listen: str | None = FREE_PORT,
         config: Mapping[str, str | int | float] | None = None,
         log_level: str = "info",
+        log_file: str | os.PathLike[str] | None = None,
         start_timeout_s: float = 30.0,
     ) -> None:
         """`data` is its log directory. Without it (and `log.dirs` in the configuration) that is a
@@ -71,7 +72,8 @@ class Broker:
         is `host:port`, port 0 a free one, in place of `listeners` in the configuration; None is
         what a server.properties without `listeners` means, 127.0.0.1:9092. `config` are the keys of
         a server.properties, as texts, numbers or flags. `log_level` is debug (requests too, but
-        those for records), info, warning or error: what `log_tail` has.
+        those for records), info, warning or error: what `log_tail` has. `log_file` is where its log
+        is appended, and stays; without it the log ends with this object.
 
         Starts nothing yet. `start` raises `BrokerFailedError` for a broker that does not start
         within `start_timeout_s` seconds, with the last lines of its log. Raises TypeError, and
@@ -94,6 +96,7 @@ class Broker:
         for sentence in _warnings_of(self._config):
             warnings.warn(sentence, stacklevel=2)
         self._start_timeout_s = start_timeout_s
+        self._log_path = None if log_file is None else text("log_file", os.fspath(log_file))
         self._log_level = text("log_level", log_level)
         if log_level not in Log.LEVELS:
             raise InvalidArgumentError(f"log_level={log_level} is none of {', '.join(Log.LEVELS)}")
@@ -129,6 +132,18 @@ class Broker:
         pid: int = self._process.pid
         return pid
 
+    @property
+    def log_file(self) -> str | None:
+        """The file that its log is appended to, if it was given one."""
+        return self._log_path
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of a broker that has ended by itself; a negative number is that of the
+        signal. None while it runs, and after `stop` or `kill`."""
+        code: int | None = None if self._process is None else self._process.poll()
+        return code
+
     def start(self) -> Self:
         """Starts the broker, also after `stop` or `kill`; returns when it is ready."""
         self._check_owner()
@@ -150,7 +165,8 @@ class Broker:
             self.kill()
             why = f" within start_timeout_s={self._start_timeout_s:g}" if is_late else ""
             told = self.log_tail()
-            told = f":\n{told}" if told else ", and has not logged anything"
+            of = f"; its log {self._log_path} ends with" if self._log_path is not None else ""
+            told = f"{of}:\n{told}" if told else ", and has not logged anything"
             failure = BrokerFailedError(f"the broker did not start{why}{told}")
             self._give_up()
             raise failure
@@ -200,8 +216,10 @@ class Broker:
 
         if self._data is None and not self._config.keys() & {"log.dirs", "log.dir"}:
             self._data = self._temporary = tempfile.mkdtemp(prefix=TEMPORARY_PREFIX)
-        if self._log_file is None:
-            self._log_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        if self._log_file is None and self._log_path is not None:
+            self._log_file = open(self._log_path, "a+b")  # noqa: PTH123, SIM115 - closed by `close`
+        elif self._log_file is None:
+            self._log_file = tempfile.TemporaryFile()  # noqa: SIM115 - as above
         if self._process is not None:
             self.kill()  # it has ended by itself
         # A process group of its own: Ctrl-C and Ctrl-Z at this terminal, and a notebook's

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from kafkalite.client import Admin, Consumer, Producer
 from kafkalite.errors import InvalidArgumentError
+from kafkalite.replication.waiting import LEAVE_WAIT_S
 from kafkalite.testing.cluster import ControllerFailedError, LocalCluster, main
 from oracle.tools import KafkaTools
 from replication.nodes import wait_until
@@ -91,13 +93,15 @@ def test_the_command_tells_each_step_and_leaves_nothing_behind(
         process.send_signal(how)
         _, told = process.communicate(timeout=60)
         assert process.returncode == 0
-        assert [line.split(" ")[2] for line in told.splitlines()] == [
+        lines = told.splitlines()
+        assert [line.split(" ")[2] for line in lines] == [
             "formats",
             "starts",
             "starts",
             "broker",
             "stops;",
         ]
+        assert all("; its log is /" in line for line in lines[1:3])
         wait_until(lambda: all(map(is_gone, everybody)))
     assert list(tmp_path.iterdir()) == []
 
@@ -144,8 +148,71 @@ def test_a_controller_that_ends_at_once_is_told_without_a_wait(
         pass
     meta = tmp_path / "controller" / "data" / "meta.properties"
     meta.write_text(meta.read_text().replace("node.id=3000", "node.id=3001"))
-    with pytest.raises(ControllerFailedError, match=r"(?s)has ended:.*Stored node id 3001"):
+    reason = r"(?s)has ended with exit code 1; its log .*Stored node id 3001"
+    with pytest.raises(ControllerFailedError, match=reason):
         LocalCluster(kafka_tools.classpath, brokers=1, data=tmp_path).start()
+
+
+def kill(process: subprocess.Popen[str], word: str) -> None:
+    """SIGKILL of the child with this in its command."""
+    (child,) = [each for each in psutil.Process(process.pid).children() if word in each.cmdline()]
+    child.kill()
+
+
+def told_until(process: subprocess.Popen[str], words: str) -> list[str]:
+    """The lines on stderr up to one with these words."""
+    assert process.stderr is not None
+    lines: list[str] = []
+    for line in iter(process.stderr.readline, ""):
+        lines.append(line)
+        if words in line:
+            return lines
+    raise AssertionError("".join(lines))
+
+
+@pytest.mark.oracle
+def test_a_broker_that_is_killed_is_told_at_once_with_the_end_of_its_log(
+    kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    """Nobody heard of it, and no broker's log was to be found."""
+    with command(kafka_tools, tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(READY)
+        kill(process, "serve")
+        line = told_until(process, "broker 1 has ended by SIGKILL; its log /")[-1]
+        log = Path(line.split("its log ")[1].split(" ends with")[0])
+        assert "listener PLAINTEXT on 127.0.0.1:" in log.read_text()
+        process.send_signal(signal.SIGINT)
+        told_until(process, f"the logs stay in {log.parent}")
+        assert process.wait(60) == 0
+    (folder,) = tmp_path.iterdir()
+    assert list(folder.iterdir()) == [log.parent]
+    assert {each.name for each in log.parent.iterdir()} == {"controller.log", "broker-1.log"}
+
+
+@pytest.mark.oracle
+def test_a_controller_that_is_killed_is_told_at_once_and_its_brokers_do_not_wait_for_it(
+    kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    """It was told after a minute, for which the brokers had waited for it, and without a reason:
+    its log was empty."""
+    with command(kafka_tools, tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(READY)
+        broker, controller = sorted(
+            psutil.Process(process.pid).children(), key=lambda each: "serve" not in each.cmdline()
+        )
+        controller.kill()
+        told_until(process, "the controller has ended by SIGKILL; its log /")
+        assert not is_gone(broker)
+        began = time.monotonic()
+        told = told_until(process, "the logs stay in")
+        assert process.wait(60) == 1
+        assert time.monotonic() - began < LEAVE_WAIT_S - 5
+        assert any(" INFO " in line for line in told), "of Kafka's"
+    (log,) = tmp_path.glob("*/logs/broker-1.log")
+    assert "a second signal: stops without the controllers" in log.read_text()
+    assert log.read_text().splitlines()[-1].endswith("stopped")
 
 
 def test_what_cannot_be_is_one_sentence_before_anything_runs(

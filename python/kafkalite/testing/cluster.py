@@ -9,6 +9,7 @@ which is Apache Kafka's, for kafkalite has none of its own. It needs Java 17 and
 """
 
 import os
+import select
 import shutil
 import signal
 import socket
@@ -21,14 +22,17 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Never, Self
 
-from kafkalite.child import Broker
+from kafkalite.child import Broker, BrokerFailedError
 from kafkalite.errors import InvalidArgumentError, KafkaliteError
+from kafkalite.replication.waiting import LEAVE_WAIT_S
 from kafkalite.testing.controller import (
     CONTROLLER_ID,
+    TOLD_LINES,
     Controller,
     ControllerFailedError,
+    ended,
     new_id,
 )
 
@@ -53,7 +57,8 @@ HEARTBEAT_MS, SESSION_MS = 500, 2_000
 
 class LocalCluster:
     """Brokers 1, 2, … and a controller, ready once entered; all end with the block, and so does
-    their temporary directory. Processes end with this one, however it ends."""
+    their temporary directory, but for the logs where a process has ended by itself. Processes end
+    with this one, however it ends."""
 
     def __init__(
         self,
@@ -83,6 +88,7 @@ class LocalCluster:
         self._ports = [port + each for each in range(brokers)] if port else [0] * brokers
         self._config = dict(config or {})
         self._tell = tell
+        self._has_failed = False
         self.brokers: dict[int, Broker] = {}
         """By id, each to be stopped, killed and started as any `kafkalite.Broker`."""
 
@@ -111,11 +117,12 @@ class LocalCluster:
             undo.callback(self.close)
             try:
                 folder = self._folder()
-                cluster_id = self._start_controller(folder / "controller")
+                self._logs(folder).mkdir(parents=True, exist_ok=True)
+                cluster_id = self._start_controller(folder)
                 for number, port in enumerate(self._ports, start=1):
                     data = folder / f"broker-{number}"
                     _format(data, cluster_id, number)
-                    self.brokers[number] = self._broker(number, port, data)
+                    self.brokers[number] = self._broker(number, port, folder)
             except OSError as error:
                 raise InvalidArgumentError(
                     f"{error.filename or self._data}: {error.strerror}"
@@ -125,18 +132,35 @@ class LocalCluster:
         return self
 
     def close(self) -> None:
-        """Stops the brokers cleanly, then the controller, and removes a temporary directory."""
+        """Stops the brokers cleanly, then the controller, and removes a temporary directory. If one
+        of them has ended by itself, the logs stay there."""
         # At once: each has its leadership taken away, and waits for nobody.
         if self.brokers:
             with ThreadPoolExecutor(len(self.brokers)) as pool:
-                list(pool.map(Broker.close, self.brokers.values()))
+                list(pool.map(self._stop, self.brokers.values()))
         self.brokers.clear()
         self._controller.stop()
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-            self._temporary = None
+            folder, self._temporary = Path(self._temporary), None
+            kept = self._logs(folder) if self._has_failed else None
+            for each in folder.iterdir():
+                if each != kept:
+                    shutil.rmtree(each, ignore_errors=True)
+            if kept is None:
+                shutil.rmtree(folder, ignore_errors=True)
+            else:
+                self._tell(f"the logs stay in {kept}")
         if self._at_exit is not None:
             self._at_exit.detach()
+
+    def _stop(self, broker: Broker) -> None:
+        """Stops a broker cleanly: one that has no controller left does not wait for it."""
+        if broker.is_started and self._controller.exit_code is not None:
+            due = time.monotonic() + LEAVE_WAIT_S
+            while broker.exit_code is None and time.monotonic() < due:
+                os.kill(broker.pid, signal.SIGTERM)  # the second one ends that wait
+                time.sleep(POLL_S)
+        broker.close()
 
     def kill(self) -> None:
         """SIGKILL of all processes. What waits for them in another call goes on; `close` is still
@@ -149,6 +173,34 @@ class LocalCluster:
     def __repr__(self) -> str:
         return f"<kafkalite LocalCluster: {self.bootstrap_servers or 'not running'}>"
 
+    def watch(self) -> Never:
+        """Tells of each broker that ends by itself, at once. Raises `ControllerFailedError` when
+        the controller does."""
+        with ExitStack() as stack:
+            poll = select.poll()
+            watched: dict[int, int] = {}
+            # Of a child whose end nobody has asked for yet, the process id is still there.
+            self.check_controller()
+            pids = {number: each.pid for number, each in self.brokers.items()}
+            for number, pid in {CONTROLLER_ID: self._controller.pid, **pids}.items():
+                if pid is not None:
+                    descriptor = os.pidfd_open(pid)
+                    stack.callback(os.close, descriptor)
+                    poll.register(descriptor, select.POLLIN)
+                    watched[descriptor] = number
+            while True:
+                for descriptor, _ in poll.poll():
+                    poll.unregister(descriptor)
+                    self.check_controller()
+                    self._tell_ended(watched[descriptor])
+
+    def _tell_ended(self, number: int) -> None:
+        broker = self.brokers[number]
+        if (code := broker.exit_code) is not None:
+            self._has_failed = True
+            told = ended(code, broker.log_file, broker.log_tail(TOLD_LINES))
+            self._tell(f"broker {number} {told}")
+
     # --- the controller ---------------------------------------------------------------------------
 
     def stop_controller(self) -> None:
@@ -157,7 +209,11 @@ class LocalCluster:
 
     def check_controller(self) -> None:
         """Raises `ControllerFailedError` if it has ended."""
-        self._controller.check()
+        try:
+            self._controller.check()
+        except ControllerFailedError:
+            self._has_failed = True
+            raise
 
     def _start_controller(self, folder: Path) -> str:
         self._controller_port = self._controller_port or _free_port()
@@ -171,7 +227,10 @@ class LocalCluster:
             "broker.session.timeout.ms": SESSION_MS,
             "broker.heartbeat.interval.ms": HEARTBEAT_MS,
         }
-        return self._controller.start(folder, self._controller_port, properties, self._tell)
+        log = self._logs(folder) / "controller.log"
+        return self._controller.start(
+            folder / "controller", log, self._controller_port, properties, self._tell
+        )
 
     # --- brokers ----------------------------------------------------------------------------------
 
@@ -183,7 +242,11 @@ class LocalCluster:
         self._at_exit = weakref.finalize(self, _end_forgotten, *ended)
         return Path(self._temporary)
 
-    def _broker(self, number: int, port: int, data: Path) -> Broker:
+    @staticmethod
+    def _logs(folder: Path) -> Path:
+        return folder / "logs"
+
+    def _broker(self, number: int, port: int, folder: Path) -> Broker:
         config: dict[str, str | int | float] = {
             "process.roles": "broker",
             "node.id": number,
@@ -195,13 +258,19 @@ class LocalCluster:
             **({"kafkalite.acks.fsync": "none"} if self._temporary is not None else {}),
             **self._config,
         }
-        return Broker(data, listen=f"{HOST}:{port}", config=config, start_timeout_s=START_S)
+        return Broker(
+            folder / f"broker-{number}",
+            listen=f"{HOST}:{port}",
+            config=config,
+            log_file=self._logs(folder) / f"broker-{number}.log",
+            start_timeout_s=START_S,
+        )
 
     def _start_brokers(self) -> None:
         """Returns when all are ready; where one is not, or the controller ends, none is left."""
-        count = len(self.brokers)
-        self._tell(f"starts {count} broker(s), which wait for the controller")
-        with ThreadPoolExecutor(count) as pool:
+        for number, log in [(number, each.log_file) for number, each in self.brokers.items()]:
+            self._tell(f"starts broker {number}, which waits for the controller; its log is {log}")
+        with ThreadPoolExecutor(len(self.brokers)) as pool:
             starting = {pool.submit(each.start): number for number, each in self.brokers.items()}
             left = set(starting)
             try:
@@ -211,7 +280,8 @@ class LocalCluster:
                     for each in done:
                         broker, number = each.result(), starting[each]
                         self._tell(f"broker {number} is ready on {broker.bootstrap_servers}")
-            except BaseException:
+            except BaseException as error:
+                self._has_failed |= isinstance(error, BrokerFailedError)
                 self.kill()  # else the pool waits for them
                 raise
 
@@ -262,19 +332,23 @@ def _tell(sentence: str) -> None:
 
 
 @contextmanager
-def _interruptible(cluster: LocalCluster) -> Iterator[None]:
+def _interruptible(cluster: LocalCluster) -> Iterator[Callable[[], None]]:
     """In the block the first of these signals raises KeyboardInterrupt, so that all is stopped; a
-    further one has no patience with that."""
+    further one has no patience with that. Yields what is to be called where all is stopped for
+    another reason."""
     is_stopping = False
 
-    def end(*_: object) -> None:
+    def stop() -> None:
         nonlocal is_stopping
+        is_stopping = True
+        _tell("stops; once more kills")
+
+    def end(*_: object) -> None:
         if is_stopping:
             _tell("kills what has not stopped yet")
             cluster.kill()
             return
-        is_stopping = True
-        _tell("stops; once more kills")
+        stop()
         raise KeyboardInterrupt
 
     signals = [signal.SIGINT, signal.SIGTERM]
@@ -282,23 +356,36 @@ def _interruptible(cluster: LocalCluster) -> Iterator[None]:
         signals.append(signal.SIGHUP)
     before = {each: signal.signal(each, end) for each in signals}
     try:
-        yield
+        yield stop
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
 
 
-def _run(cluster: LocalCluster) -> None:
-    try:
-        cluster.start()
-        servers = cluster.bootstrap_servers
-        with suppress(BrokenPipeError):
-            print(f"kafkalite cluster ready bootstrap.servers={servers}", flush=True)
-        while True:
-            cluster.check_controller()
-            time.sleep(1)
-    finally:
-        cluster.close()
+def _run(cluster: LocalCluster) -> int:
+    """Until a signal: the exit code."""
+    with _interruptible(cluster) as stop:
+        try:
+            cluster.start()
+            servers = cluster.bootstrap_servers
+            with suppress(BrokenPipeError):
+                print(f"kafkalite cluster ready bootstrap.servers={servers}", flush=True)
+            cluster.watch()
+        except KeyboardInterrupt:
+            return 0
+        except KafkaliteError as error:
+            _tell_error(error)
+            if cluster.brokers:
+                stop()
+            return 1
+        finally:
+            cluster.close()
+
+
+def _tell_error(error: KafkaliteError) -> None:
+    with suppress(OSError):
+        sys.stderr.write(f"kafkalite: {error}\n")
+        sys.stderr.flush()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -337,15 +424,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             port=options.port,
             tell=_tell,
         )
-        with _interruptible(cluster):
-            _run(cluster)
-    except KeyboardInterrupt:
-        return 0
     except KafkaliteError as error:
-        with suppress(OSError):
-            sys.stderr.write(f"kafkalite: {error}\n")
+        _tell_error(error)
         return 1
-    return 0
+    return _run(cluster)
 
 
 if __name__ == "__main__":

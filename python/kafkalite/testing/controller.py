@@ -7,9 +7,10 @@ process that started it, however that ends:
 import base64
 import os
 import shutil
+import signal
 import subprocess
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,6 +31,19 @@ exec "$@" 3<&- </dev/null
 process can have its number by then."""
 
 
+LOGGING = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+"""
+"""The log goes to stdout. Without a file that says so, Kafka logs next to nothing."""
+TOLD_LINES = 20
+
+
 class ControllerFailedError(KafkaliteError):
     """The controller did not start, or has ended; the message has the last lines of its output."""
 
@@ -46,26 +60,35 @@ class Controller:
         """The file into which the JVM prints."""
 
     def start(
-        self, folder: Path, port: int, properties: dict[str, object], tell: Callable[[str], object]
+        self,
+        folder: Path,
+        log: Path,
+        port: int,
+        properties: dict[str, object],
+        tell: Callable[[str], object],
     ) -> str:
-        """Formats its directory if that is new, and starts it; the id of the cluster. Does not wait
-        until it serves. Raises `ControllerFailedError`."""
+        """Formats its directory if that is new, and starts it; the id of the cluster. `log` is the
+        file that its log is appended to. Does not wait until it serves. Raises
+        `ControllerFailedError`."""
         folder.mkdir(parents=True, exist_ok=True)
         file, meta = folder / "controller.properties", folder / "data" / "meta.properties"
         properties = {**properties, "log.dirs": folder / "data"}
         file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        self.log = folder / "controller.log"
-        command = self._java("kafka.Kafka", str(file))
+        self.log = log
+        logging = folder / "log4j2.properties"
+        logging.write_text(LOGGING)
+        configured = f"-Dlog4j2.configurationFile={logging}"
+        command = self._java("kafka.Kafka", str(file), options=[configured])
         if not meta.exists():
             tell(f"formats the controller's directory {folder / 'data'}")
             self._format(file)
-        with self.log.open("ab") as log:
+        with self.log.open("ab") as output:
             # A process group of its own: Ctrl-C is for this process, which ends the brokers first.
             self._process = subprocess.Popen(  # noqa: S603
                 ["/bin/sh", "-c", BESIDE, "sh", *command],
                 stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 process_group=0,
             )
         tell(f"starts controller {CONTROLLER_ID} on port {port}; its log is {self.log}")
@@ -90,10 +113,20 @@ class Controller:
         if self._process is not None:
             self._process.kill()
 
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None if it was not started, or stopped."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of a controller that has ended by itself, as of a `kafkalite.Broker`."""
+        return None if self._process is None else self._process.poll()
+
     def check(self) -> None:
         """Raises `ControllerFailedError` if it has ended by itself."""
-        if self._process is not None and self._process.poll() is not None:
-            raise ControllerFailedError(f"the controller has ended:\n{self._told()}")
+        if (code := self.exit_code) is not None:
+            raise ControllerFailedError(f"the controller {ended(code, self.log, self._told())}")
 
     def _format(self, file: Path) -> None:
         words = [f"--cluster-id={new_id()}", "-c", str(file)]
@@ -121,16 +154,26 @@ class Controller:
         if done.returncode != 0:
             raise ControllerFailedError(f"the controller cannot be formatted: {told}")
 
-    def _java(self, main: str, *words: str) -> list[str]:
+    def _java(self, main: str, *words: str, options: Sequence[str] = ()) -> list[str]:
         home = java_home()
         java = shutil.which("java" if home is None else f"{home}/bin/java")
         if java is None:
             where = "there is none on PATH" if home is None else f"JAVA_HOME={home} has none"
             raise ControllerFailedError(f"the controller needs Java 17 or later, and {where}")
-        return [java, *JVM, "-cp", self._class_path, main, *words]
+        return [java, *JVM, *options, "-cp", self._class_path, main, *words]
 
     def _told(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-TOLD_LINES:])
+
+
+def ended(code: int, log: Path | str | None, told: str) -> str:
+    """What there is to say of a process that has ended by itself: `told` are the last lines of its
+    log."""
+    try:
+        how = f"has ended by {signal.Signals(-code).name}"
+    except ValueError:
+        how = f"has ended with exit code {code}"
+    return f"{how}; its log {log} ends with:\n{told}" if told else f"{how}; its log {log} is empty"
 
 
 def new_id() -> str:
