@@ -12,7 +12,7 @@ from client.fake import Close, FakeBroker
 from client.fake_partition import Log, send_each, values
 from kafkalite import Broker
 from kafkalite._native import partition_for_key, read_batches
-from kafkalite.client import Admin, Producer
+from kafkalite.client import Admin, Cluster, Producer
 from kafkalite.client.producer.driven_producer import DrivenProducer
 from kafkalite.errors import (
     BrokerError,
@@ -35,6 +35,28 @@ def test_records_arrive_in_order_with_their_offsets() -> None:
     assert log.values == values(20)
     assert told == [(None, offset) for offset in range(20)]
     assert [stamp[2] for stamp in log.stamps] == list(range(20))
+
+
+def test_a_client_draws_nothing_from_the_random_numbers_of_the_program() -> None:
+    """It did, also on threads of its own, for a partition or a pause: a program that had seeded
+    `random` got other numbers, and hypothesis blamed the strategies of whatever test ran then."""
+    before = random.getstate()
+    is_refused = iter([True])
+    with (
+        FakeBroker(Log()) as broker,
+        DrivenProducer(broker.servers, linger_ms=0) as producer,
+        Cluster(broker.servers) as cluster,
+    ):
+        producer.send("orders", b"to any partition")
+        producer.flush()
+
+        def refuse_once() -> None:
+            cluster.refresh(["orders"])
+            if next(is_refused, False):
+                raise BrokerError("", code=5, name="LEADER_NOT_AVAILABLE", retriable=True)
+
+        cluster.retry(refuse_once)
+    assert random.getstate() == before
 
 
 @pytest.mark.parametrize("refused", [{1: 6}, {2: 7}, {1: 5, 2: 5, 9: 6}, {3: 19, 4: 3}])

@@ -8,13 +8,12 @@ sends them: idempotent, in order, several brokers and requests at once. A batch 
 full, or when the rows are over.
 """
 
-import random
 from contextlib import suppress
 from typing import NamedTuple, SupportsIndex
 
 from kafkalite._native import ArrowEncoder
 from kafkalite.client.arguments import short_text, wrong_type
-from kafkalite.client.network.cluster import Cluster
+from kafkalite.client.network.cluster import RANDOM, Cluster
 from kafkalite.client.network.connection import Closing
 from kafkalite.client.network.servers import Servers
 from kafkalite.client.producer.driven_producer import DrivenProducer
@@ -134,7 +133,7 @@ class ArrowWriter(Closing):
             record_bytes_max=settings.request_bytes_max,
             open_bytes_max=settings.buffer_bytes,
             transactional=in_transaction,
-            seed=random.getrandbits(63),
+            seed=RANDOM.getrandbits(63),
         )
         self._buffer_bytes = settings.buffer_bytes
         self._written: dict[tuple[str, int], WrittenPartition] = {}

@@ -11,11 +11,11 @@ raised.
 """
 
 import math
-import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from random import SystemRandom
 from typing import Any, TypeVar
 
 from kafkalite.client import lifetime
@@ -66,6 +66,9 @@ Result = TypeVar("Result")
 TIMEOUT_MS = 60_000
 BACKOFF_MS = 100
 BACKOFF_MS_MAX = 1_000
+RANDOM = SystemRandom()
+"""Has no state: what a program draws from `random`, which it may have seeded, is its own whatever
+the threads of its clients do, and processes that it forks draw differently."""
 # A topic that was made a moment ago may be unknown to the broker that is asked.
 UNKNOWN_TOPIC_MS = 5_000
 
@@ -285,7 +288,7 @@ class Cluster(Closing):
                                 raise failure from error
                             raise
                         failure = error
-                    self._pause(min(pause_ms * random.uniform(0.8, 1.2) / 1000, left))  # noqa: S311
+                    self._pause(min(pause_ms * RANDOM.uniform(0.8, 1.2) / 1000, left))
                     pause_ms = min(2 * pause_ms, BACKOFF_MS_MAX)
                     if forget is not None:
                         forget(failure)

@@ -9,11 +9,16 @@ A topic that was deleted, or that there is not yet, holds up nobody but those wh
 go on meanwhile, and so do the partitions of a topic of which only one is doubted.
 """
 
-import random
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kafkalite.client.network.cluster import BACKOFF_MS, BACKOFF_MS_MAX, UNKNOWN_TOPIC_MS, Cluster
+from kafkalite.client.network.cluster import (
+    BACKOFF_MS,
+    BACKOFF_MS_MAX,
+    RANDOM,
+    UNKNOWN_TOPIC_MS,
+    Cluster,
+)
 from kafkalite.client.network.connection import Closing, broker_error
 from kafkalite.client.network.metadata import PartitionMetadata, TopicMetadata, metadata_request
 from kafkalite.client.network.pending_request import PendingRequest
@@ -286,9 +291,9 @@ def draw(topic: TopicMetadata) -> int:
     """A partition for records without a key, one that has a leader if there is any."""
     partitions = topic.partitions
     for _ in range(DRAWS):
-        drawn = random.randrange(len(partitions))  # noqa: S311
+        drawn = RANDOM.randrange(len(partitions))
         row = partitions.get(drawn)
         if row is not None and row.leader >= 0:
             return drawn
     led = [row.partition for row in partitions.values() if row.leader >= 0]
-    return random.choice(led or list(partitions))  # noqa: S311
+    return RANDOM.choice(led or list(partitions))
