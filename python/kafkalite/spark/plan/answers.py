@@ -14,8 +14,7 @@
         "target": {…}                                            Trigger.AvailableNow: not beyond
     {"op": "between", "options": {…}, "start": {…}, "end": {…}}  ranges
     {"op": "commit",  "options": {…}, "start": {…}, "first": …}  nothing: commitOffsetsToGroup
-    {"op": "schema",  "options": {…}, "streaming": true or null} schema, limit
-    {"op": "endpoint", "options": {…}}                           endpoint
+    {"op": "schema",  "options": {…}, "streaming": true or null} schema, limit, warnings
     {"op": "prune",   "options": {…}, "columns": […], …}         whole: the columns to read whole
         "wanted": […]                                            the columns that a query wants
         "fields": {"value": […]}                                 options: what it reads with as well
@@ -147,9 +146,6 @@ def _answer(request: Mapping[str, Any], options: ReadOptions, log: Log) -> dict[
         return {"offsets": with_ids(log, initial_offsets(options, log).offsets).to_json()}
     if op == "latest":
         return _latest(request, options, log)
-    if op == "endpoint":
-        endpoint = log.endpoint()
-        return {"endpoint": endpoint and endpoint.address}
     raise InvalidArgumentError(f"unknown op {op!r}")
 
 
@@ -175,7 +171,6 @@ def _schema(options: ReadOptions) -> dict[str, Any]:
     return {
         "schema": ddl(options),
         "limit": {name: rows for name, rows in limit.items() if rows is not None} or None,
-        "engine": options.engine,
         "warnings": list(options.warnings),
     }
 
