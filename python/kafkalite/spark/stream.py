@@ -4,8 +4,7 @@ Spark keeps one reader per query in a Python process of the driver, which asks b
 as those of a batch do. Offsets in the checkpoint are the connector's JSON, `{"orders":{"0":17}}`,
 each the next record of a partition, and beside them the ids of the topics (`ranges.Position`). The
 same two offsets always give the same rows, so that a query that is killed reads again exactly what
-its checkpoint says. Where the first micro-batch began is in no checkpoint, as Spark does not tell a
-Python source where that is: see `_begins`.
+its checkpoint says; for the first micro-batch see `plan/first_micro_batch.py`.
 """
 
 import time
@@ -25,26 +24,18 @@ from pyspark.sql.types import StructType
 from kafkalite.errors import KafkaliteError
 from kafkalite.spark.batch import RangePartition, check_schema, read_range
 from kafkalite.spark.options.read import ReadOptions
+from kafkalite.spark.plan.first_micro_batch import FirstMicroBatch
 from kafkalite.spark.plan.group_progress import GroupProgress
 from kafkalite.spark.plan.logs import Log, open_log
 from kafkalite.spark.plan.planner import (
     commit_to_group,
     initial_offsets,
-    latest_offsets,
-    next_offsets,
+    next_end,
     plan_between,
-    repeated_start,
     tell,
     with_ids,
 )
-from kafkalite.spark.plan.ranges import (
-    Partition,
-    Position,
-    Start,
-    first_end,
-    is_delayed,
-    same_topics,
-)
+from kafkalite.spark.plan.ranges import Position
 from kafkalite.spark.sentence import in_a_sentence
 
 __all__ = ["RefusedStream", "StreamReader"]
@@ -62,18 +53,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _forget(self) -> None:
         self._log: Log | None = None
-        self._start: Start | None = None
+        self._first: FirstMicroBatch | None = None
+        """None unless Spark asks for the start."""
         self._initial: Json = {}
-        """The first offsets as Spark has heard them."""
-        self._begins = False
-        """True if the first micro-batch comes next: a new one does not go beyond a start that would
-        be another when it is repeated, and one that is repeated begins accordingly."""
-        self._repeats: dict[Partition, int] | None = None
-        """The end of a first micro-batch that is repeated: Spark may plan it more than once."""
+        """The start, as Spark has heard it."""
         self._latest: Position | None = None
         self._is_available_now = False
         self._target: Position | None = None
-        self._not_delayed_at: float | None = None
+        self._last_planned_s: float | None = None
         """When Spark was last not told to wait, whether or not there was anything to read."""
         self._progress = GroupProgress()
 
@@ -90,13 +77,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_a_sentence
     def initialOffset(self) -> Json:  # noqa: N802
         """Where a new query starts; Spark asks more than once and must hear the same."""
-        if self._start is None:
+        if self._first is None:
             tell(self._options.warnings)
             check_schema(self._options, self._schema)
             log = self._opened()
-            self._start = initial_offsets(self._options, log)
-            self._initial = with_ids(log, self._start.offsets).to_json()
-            self._begins = True
+            start = initial_offsets(self._options, log)
+            self._first = FirstMicroBatch(self._options, start)
+            self._initial = with_ids(log, start.offsets).to_json()
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -116,26 +103,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next micro-batch ends; `start`, if there is none yet."""
         log, begin = self._opened(), Position.from_json(start)
         self._commit(log, begin)
-        first = self._taken_start(begin.offsets)
-        if self._target is not None:
-            latest = self._target
-        else:
-            latest = latest_offsets(self._options, log, begin)
-            if self._is_available_now:
-                self._target = latest
-        self._latest = latest
-        if not isinstance(limit, ReadAllAvailable) and self._waits(begin, latest):
+        last_s = self._last_planned_s
+        # A query that ends by itself does not wait: nothing more would come.
+        waits = not (
+            last_s is None or self._is_available_now or isinstance(limit, ReadAllAvailable)
+        )
+        found = next_end(
+            self._options,
+            log,
+            begin,
+            self._target,
+            rows_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+            rows_min=self._options.rows_min if waits else None,
+            since_ms=0 if last_s is None else int((time.monotonic() - last_s) * 1000),
+        )
+        self._latest = found.latest
+        if self._is_available_now:
+            self._target = found.latest
+        if found.is_delayed:
             return start
-        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = next_offsets(log, begin, latest, rows_max)
-        if first is not None:
-            end = end._replace(offsets=first_end(first, end.offsets))
-        return end.to_json()
-
-    def _taken_start(self, begin: dict[Partition, int]) -> Start | None:
-        """The start of the stream, if the first micro-batch is it that begins there."""
-        begins, self._begins = self._begins, False
-        return self._start if begins and self._start and self._start.offsets == begin else None
+        self._last_planned_s = time.monotonic()
+        if self._first is None:
+            return found.end.to_json()
+        offsets = self._first.end_of_new(begin.offsets, found.end.offsets)
+        return found.end._replace(offsets=offsets).to_json()
 
     def _commit(self, log: Log, begin: Position) -> None:
         """All before `begin` is in the sink: Spark has noted that micro-batch as done."""
@@ -152,20 +143,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             self._progress.committed(begin.offsets, now_s)
 
-    def _waits(self, start: Position, latest: Position) -> bool:
-        """A query that ends by itself does not wait: nothing more would come."""
-        rows_min = self._options.rows_min
-        if rows_min is None or self._is_available_now:
-            return False
-        now, not_delayed_at = time.monotonic(), self._not_delayed_at
-        if not_delayed_at is not None:
-            since_ms = int((now - not_delayed_at) * 1000)
-            begin = same_topics(start, latest.ids)
-            if is_delayed(begin, latest.offsets, rows_min, self._options.delay_ms_max, since_ms):
-                return True
-        self._not_delayed_at = now
-        return False
-
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         """The ends of the partitions, for the query's progress."""
         return None if self._latest is None else self._latest.to_json()
@@ -174,11 +151,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of a micro-batch. Raises `KafkaliteError`."""
         log, begin, stop = self._opened(), Position.from_json(start), Position.from_json(end)
-        if self._taken_start(begin.offsets) is not None:
-            self._repeats = stop.offsets
-        first = self._start
-        if first and (first.offsets, self._repeats) == (begin.offsets, stop.offsets):
-            offsets, doubts = repeated_start(self._options, first, stop.offsets)
+        if self._first is not None:
+            offsets, doubts = self._first.begin_of_planned(begin.offsets, stop.offsets)
             begin = begin._replace(offsets=offsets)
             tell(doubts)
         plan = plan_between(self._options, log, begin, stop)

@@ -36,14 +36,12 @@ from kafkalite._native import FetchRead
 from kafkalite.client.network.connection import Closing
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark.options.read import ClientOptions, ReadOptions, Topics
-from kafkalite.spark.plan import ranges as decide
 from kafkalite.spark.plan.logs import Log, open_log
 from kafkalite.spark.plan.planner import (
     Plan,
     commit_to_group,
     initial_offsets,
-    latest_offsets,
-    next_offsets,
+    next_end,
     plan_batch,
     plan_between,
     with_ids,
@@ -150,18 +148,22 @@ def _answer(request: Mapping[str, Any], options: ReadOptions, log: Log) -> dict[
 
 
 def _latest(request: Mapping[str, Any], options: ReadOptions, log: Log) -> dict[str, Any]:
-    start = _position(request, "start")
-    is_bounded = request.get("target") is not None
-    latest = _position(request, "target") if is_bounded else latest_offsets(options, log, start)
-    limit = request.get("limit") or {}
-    rows_max, rows_min = _count(limit, "maxRows"), _count(limit, "minRows")
-    since_ms = _count(request, "sinceMs") or 0
-    begin = decide.same_topics(start, latest.ids)
-    is_delayed = rows_min is not None and decide.is_delayed(
-        begin, latest.offsets, rows_min, options.delay_ms_max, since_ms
+    target = None if request.get("target") is None else _position(request, "target")
+    limit = request.get("limit")
+    found = next_end(
+        options,
+        log,
+        _position(request, "start"),
+        target,
+        rows_max=_count(limit, "maxRows"),
+        rows_min=_count(limit, "minRows"),
+        since_ms=_count(request, "sinceMs") or 0,
     )
-    end = start if is_delayed else next_offsets(log, start, latest, rows_max)
-    return {"offsets": end.to_json(), "latest": latest.to_json(), "delayed": is_delayed}
+    return {
+        "offsets": found.end.to_json(),
+        "latest": found.latest.to_json(),
+        "delayed": found.is_delayed,
+    }
 
 
 def _schema(options: ReadOptions) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from kafkalite.errors import BrokerError, KafkaliteError
 from kafkalite.protocol.codes import UNKNOWN_TOPIC_OR_PARTITION
 from kafkalite.spark.options.read import ReadOptions
 from kafkalite.spark.plan import ranges as decide
+from kafkalite.spark.plan.first_micro_batch import Start, starts_of
 from kafkalite.spark.plan.logs import Log
 from kafkalite.spark.plan.ranges import (
     Bound,
@@ -17,7 +18,6 @@ from kafkalite.spark.plan.ranges import (
     Partition,
     Position,
     Range,
-    Start,
 )
 
 
@@ -30,6 +30,14 @@ class Plan(NamedTuple):
 
     ranges: list[Range]
     warnings: list[str]
+
+
+class NextEnd(NamedTuple):
+    """The end of the next micro-batch, and those of the partitions."""
+
+    end: Position
+    latest: Position
+    is_delayed: bool
 
 
 def plan_batch(options: ReadOptions, log: Log, cut: Cut) -> Plan:
@@ -73,15 +81,7 @@ def initial_offsets(options: ReadOptions, log: Log) -> Start:
         at_time,
         latest_if_none=options.latest_if_none,
     )
-    return decide.starts_of(options.start, found, first, at_time)
-
-
-def repeated_start(
-    options: ReadOptions, start: Start, end: Offsets
-) -> tuple[dict[Partition, int], list[str]]:
-    """See `ranges.repeated_start`."""
-    by_time = options.start.kind in ("timestamp", "timestamps") and options.latest_if_none
-    return decide.repeated_start(start, end, by_time=by_time)
+    return starts_of(options.start, found, first, at_time)
 
 
 def latest_offsets(options: ReadOptions, log: Log, start: Position) -> Position:
@@ -124,13 +124,29 @@ def with_ids(log: Log, offsets: dict[Partition, int]) -> Position:
     return Position(offsets, log.ids({topic for topic, _ in offsets}))
 
 
-def next_offsets(log: Log, start: Position, latest: Position, rows_max: int | None) -> Position:
-    """Where the next micro-batch ends: at the start, if there is nothing new."""
+def next_end(
+    options: ReadOptions,
+    log: Log,
+    start: Position,
+    target: Position | None,
+    *,
+    rows_max: int | None,
+    rows_min: int | None,
+    since_ms: int,
+) -> NextEnd:
+    """Where the next micro-batch ends: at the start, if there is nothing new or it waits for
+    `rows_min`; nowhere beyond a target. The last one was planned `since_ms` ago."""
+    latest = latest_offsets(options, log, start) if target is None else target
     begin = decide.same_topics(start, latest.ids)
+    if rows_min is not None and decide.is_delayed(
+        begin, latest.offsets, rows_min, options.delay_ms_max, since_ms
+    ):
+        return NextEnd(start, latest, is_delayed=True)
     new = [] if rows_max is None else [each for each in latest.offsets if each not in begin]
     found = decide.advance(begin, latest.offsets, log.first(new) if new else {}, rows_max)
     # A checkpoint without ids gets them with its next records.
-    return start if found == start.offsets == begin else Position(found, latest.ids)
+    end = start if found == start.offsets == begin else Position(found, latest.ids)
+    return NextEnd(end, latest, is_delayed=False)
 
 
 def plan_between(options: ReadOptions, log: Log, start: Position, stop: Position) -> Plan:

@@ -28,22 +28,18 @@ __all__ = [
     "PartitionTest",
     "Position",
     "Range",
-    "Start",
     "advance",
     "batch_ranges",
     "begin_later",
     "between",
     "check_names",
-    "first_end",
     "is_delayed",
     "offsets_from_json",
     "offsets_to_json",
     "remade",
-    "repeated_start",
     "resolve",
     "same_topics",
     "split",
-    "starts_of",
     "within",
 ]
 
@@ -374,78 +370,6 @@ def _divide(each: Range, parts: int) -> list[Range]:
 
 
 # --- a stream -------------------------------------------------------------------------------------
-
-
-class Start(NamedTuple):
-    """Where a new stream starts.
-
-    Who asks again later would be told another offset of partitions `at_end` (the end of the log),
-    and perhaps of those `at_log_start`, of which something has been deleted by now.
-    """
-
-    offsets: dict[Partition, int]
-    at_end: frozenset[Partition]
-    at_log_start: frozenset[Partition]
-
-
-def starts_of(bound: Bound, resolved: Offsets, first: Offsets, at_time: Offsets) -> Start:
-    """Gives the start that `resolve` has made of a bound, and which of it depends on the time."""
-    by_time = bound.kind in ("timestamp", "timestamps")
-    wanted = {
-        "earliest": dict.fromkeys(resolved, EARLIEST),
-        "latest": dict.fromkeys(resolved, LATEST),
-        "offsets": bound.by_partition,
-    }.get(bound.kind, at_time)
-    return Start(
-        dict(resolved),
-        frozenset(each for each in resolved if wanted[each] == LATEST),
-        frozenset(
-            each
-            for each in resolved
-            if 0 < resolved[each] == first[each] and (by_time or wanted[each] < 0)
-        ),
-    )
-
-
-def first_end(start: Start, end: Offsets) -> dict[Partition, int]:
-    """Where the first micro-batch of a stream ends whose checkpoint will not say where it began.
-
-    What would be another offset when it is repeated is left to the second one, which begins where
-    the first one ended.
-    """
-    if not start.at_end:
-        return dict(end)
-    return {
-        each: start.offsets[each] if each in start.at_end else offset
-        for each, offset in end.items()
-        if each in start.offsets
-    }
-
-
-def repeated_start(
-    start: Start, end: Offsets, *, by_time: bool
-) -> tuple[dict[Partition, int], list[str]]:
-    """Where a first micro-batch began that goes to `end`, as `first_end` has said, if `start` is
-    what is answered now; and a sentence for what nobody can know any more.
-
-    With `by_time` a start may have been the end of the log before there was a later record.
-    """
-    begin = {
-        each: min(offset, end[each]) if by_time or each in start.at_end else offset
-        for each, offset in start.offsets.items()
-        if each in end
-    }
-    doubts = [
-        f"the first micro-batch is repeated, of {name_of(each)} from offset {begin[each]} on, "
-        "where the log starts by now: what it began with may have been deleted"
-        for each in sorted(start.at_log_start & begin.keys())
-    ]
-    if at_end := start.at_end & begin.keys():
-        doubts.append(
-            f"the first micro-batch is repeated without anything of {names_of(at_end)}, which it "
-            "began at the end: what another engine had planned before is not read"
-        )
-    return begin, doubts
 
 
 def advance(
