@@ -3,14 +3,8 @@ package kafkalite.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.BufferedReader;
 import java.io.EOFException;
 import java.io.IOException;
-import java.io.InputStream;
-import java.io.InputStreamReader;
-import java.io.InterruptedIOException;
-import java.io.OutputStream;
-import java.io.UncheckedIOException;
 import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
@@ -21,53 +15,19 @@ import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
-import java.security.SecureRandom;
-import java.util.HexFormat;
-import java.util.List;
-import java.util.Map;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
-import java.util.function.Consumer;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
-import org.apache.spark.SparkConf;
-import org.apache.spark.SparkEnv;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
-/**
- * A connection to an Arrow endpoint (docs/ARROW_ENDPOINT.md), and the child that serves one.
- *
- * <p>A JVM has at most one child, {@code python -m kafkalite arrow serve}: the driver plans through
- * it, and an executor reads from its own where no broker with an Arrow listener is on its machine.
- * It ends when its standard input is closed, so that it never outlives the JVM; one that has died
- * is replaced when it is next needed.
- */
+/** A connection to an Arrow endpoint (docs/ARROW_ENDPOINT.md): a broker's, or a child's. */
 final class Endpoint implements AutoCloseable, ReadableByteChannel {
   static final ObjectMapper JSON = new ObjectMapper();
 
   /** An op, and where the schema of a read says what the read skips: sentences. */
   static final String LOSSES = "losses";
 
-  private static final Logger LOG = LoggerFactory.getLogger(Endpoint.class);
   private static final int ANSWER_BYTES_MAX = 64 << 20;
   /** In place of a length or a message: a sentence follows, and the connection ends. */
   private static final int FAILURE = -1;
 
-  private static final String OTHER_PYTHON =
-      "; set PYSPARK_PYTHON to the Python that has it, before the session is made";
-
-  private static final int START_SECONDS_MAX = 60;
   private static final int CONNECT_MS_MAX = 10_000;
-
-  private static final int SECRET_BYTES = 32;
-
-  /** Where a child says that it listens. A user's Python may print other lines before that. */
-  private static final Pattern READY =
-      Pattern.compile("kafkalite arrow ready endpoint=(\\S+:\\d+) pid=");
 
   private final SocketChannel channel;
   private final Selector selector;
@@ -76,7 +36,7 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   /** What each request must have, since other users of this machine reach the port; null of a broker. */
   private final String secret;
 
-  /** How long nothing may come; 0 if the other side says itself that it waits for too long. */
+  /** How long nothing may come; 0 for any time. */
   private final long silenceMsMax;
 
   /** Whether the bytes that come next are those of a message whose length has just been read. */
@@ -107,55 +67,17 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
     }
   }
 
-  /** A request to plan: what is asked, and the options of the query as they were given. */
-  static ObjectNode request(String op, CaseInsensitiveStringMap options) {
-    ObjectNode request = JSON.createObjectNode().put("op", op);
-    ObjectNode given = request.putObject("options");
-    options.asCaseSensitiveMap().forEach(given::put);
-    return request;
-  }
-
-  /** What the child answers. Throws {@code IllegalArgumentException} with the sentence of a refusal. */
-  static JsonNode plan(ObjectNode request) {
-    JsonNode answer;
-    try {
-      answer = ask(request);
-    } catch (IOException error) {
-      throw new UncheckedIOException(error.getMessage(), error);
-    }
-    if (answer.has("error")) {
-      throw new IllegalArgumentException(answer.get("error").asText());
-    }
-    answer.path("warnings").forEach(each -> LOG.warn(each.asText()));
-    return answer;
-  }
-
-  private static JsonNode ask(ObjectNode request) throws IOException {
-    try (Endpoint child = ofChild()) {
-      child.send(request);
-      return child.answer();
-    }
-  }
-
   /**
    * A connection to a broker's endpoint at this address, which fails if nothing comes for so long:
    * a broker that hangs would hold its task, and the query, for ever.
    */
-  static Endpoint at(String address, long silenceMsMax) throws IOException {
+  static Endpoint ofBroker(String address, long silenceMsMax) throws IOException {
     return new Endpoint(address, null, silenceMsMax);
   }
 
-  /** A connection to this JVM's child, which is started if there is none. */
-  static Endpoint ofChild() throws IOException {
-    Child child = Child.running();
-    try {
-      return child.connected();
-    } catch (IOException error) {
-      if (child.isAlive()) {
-        throw error;
-      }
-      return Child.running().connected();
-    }
+  /** A connection to a child, which says itself that it waits for too long. */
+  static Endpoint ofChild(String address, String secret) throws IOException {
+    return new Endpoint(address, secret, 0);
   }
 
   void send(ObjectNode request) throws IOException {
@@ -199,7 +121,8 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
     return answer().path(LOSSES);
   }
 
-  private JsonNode answer() throws IOException {
+  /** An answer that is JSON. */
+  JsonNode answer() throws IOException {
     int length = take(Integer.BYTES).getInt();
     if (length == FAILURE) {
       int bytes = take(Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN).getInt() - 1;
@@ -264,112 +187,5 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   /** The message; an interrupted channel's exception has none, and is called by its name. */
   static String reason(Exception error) {
     return error.getMessage() == null ? error.getClass().getSimpleName() : error.getMessage();
-  }
-
-  /** The process, where it listens, and what it wants to hear with each request. */
-  private record Child(Process process, String listens, String secret) {
-    private static Child current;
-
-    Endpoint connected() throws IOException {
-      return new Endpoint(listens, secret, 0);
-    }
-
-    static synchronized Child running() throws IOException {
-      if (current == null || !current.process.isAlive()) {
-        current = start();
-      }
-      return current;
-    }
-
-    /** Of a child that does not answer; one that was just killed is given time to be gone. */
-    boolean isAlive() {
-      try {
-        return !process.waitFor(1, TimeUnit.SECONDS);
-      } catch (InterruptedException killed) {
-        Thread.currentThread().interrupt();
-        return true;
-      }
-    }
-
-    private static Child start() throws IOException {
-      List<String> command =
-          List.of(python(), "-m", "kafkalite", "arrow", "serve", "--listen", "127.0.0.1:0",
-              "--exit-with-stdin");
-      Process process = new ProcessBuilder(command).start();
-      CompletableFuture<String> ready = new CompletableFuture<>();
-      String[] last = {""};
-      String secret = newSecret();
-      follow("errors", process.getErrorStream(), line -> {
-        last[0] = line;
-        LOG.warn("kafkalite arrow serve: {}", line);
-      }, () -> {});
-      follow("output", process.getInputStream(), line -> {
-        Matcher told = READY.matcher(line);
-        if (told.find()) {
-          LOG.info("{} (process {})", line, process.pid());
-          ready.complete(told.group(1));
-        }
-      }, () -> ready.complete(""));
-      tell(process, secret);
-      try {
-        String listens = ready.get(START_SECONDS_MAX, TimeUnit.SECONDS);
-        if (!listens.isEmpty()) {
-          return new Child(process, listens, secret);
-        }
-        process.waitFor(1, TimeUnit.SECONDS);
-        String way = last[0].endsWith("No module named kafkalite") ? OTHER_PYTHON : "";
-        throw new IOException("'" + String.join(" ", command) + "' ended at once: " + last[0] + way);
-      } catch (InterruptedException killed) {
-        Thread.currentThread().interrupt();
-        process.destroyForcibly();
-        throw new InterruptedIOException("the task was killed before its child was ready");
-      } catch (ExecutionException | TimeoutException error) {
-        process.destroyForcibly();
-        throw new IOException("'" + String.join(" ", command) + "' did not become ready", error);
-      }
-    }
-
-    private static String newSecret() {
-      byte[] bytes = new byte[SECRET_BYTES];
-      new SecureRandom().nextBytes(bytes);
-      return HexFormat.of().formatHex(bytes);
-    }
-
-    /** By the standard input, which stays open: nobody else sees it. */
-    private static void tell(Process process, String secret) {
-      try {
-        OutputStream input = process.getOutputStream();
-        input.write((secret + "\n").getBytes(StandardCharsets.UTF_8));
-        input.flush();
-      } catch (IOException gone) {
-        LOG.debug("the child ended at once", gone); // which is told by what it says last
-      }
-    }
-
-    /** Hands on each line of a stream of the child, so that it never waits for a reader. */
-    private static void follow(
-        String what, InputStream stream, Consumer<String> line, Runnable end) {
-      Thread thread =
-          new Thread(() -> {
-            try (BufferedReader lines = new BufferedReader(
-                new InputStreamReader(stream, StandardCharsets.UTF_8))) {
-              lines.lines().forEach(line);
-            } catch (IOException | UncheckedIOException gone) {
-              LOG.debug("the child's {} ended", what, gone);
-            } finally {
-              end.run();
-            }
-          }, "kafkalite-child-" + what);
-      thread.setDaemon(true);
-      thread.start();
-    }
-
-    /** The Python of Spark's workers, which has kafkalite installed. */
-    private static String python() {
-      SparkConf conf = SparkEnv.get().conf();
-      Map<String, String> environment = System.getenv();
-      String fallback = environment.getOrDefault("PYSPARK_PYTHON", "python3");
-      return conf.get("spark.pyspark.python", conf.get("spark.pyspark.driver.python", fallback));
-    }
   }
 }

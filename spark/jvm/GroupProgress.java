@@ -40,11 +40,11 @@ final class GroupProgress {
     if (!options.containsKey("commitOffsetsToGroup") || !isDue(start)) {
       return;
     }
-    ObjectNode request = Endpoint.request("commit", options);
+    ObjectNode request = Planner.request("commit", options);
     request.set("start", start);
     request.put("first", committed == null);
     try {
-      Endpoint.plan(request);
+      Planner.ask(request);
       committed = start;
       hasFailed = false;
     } catch (IllegalArgumentException | UncheckedIOException error) {

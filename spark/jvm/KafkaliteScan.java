@@ -47,9 +47,9 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
 
   @Override
   public InputPartition[] planInputPartitions() {
-    ObjectNode request = Endpoint.request("batch", options).put("schema", sentSchema());
+    ObjectNode request = Planner.request("batch", options).put("schema", sentSchema());
     filters.cut(request);
-    return ranges(Endpoint.plan(request)).toArray(InputPartition[]::new);
+    return ranges(Planner.ask(request)).toArray(InputPartition[]::new);
   }
 
   @Override
@@ -66,14 +66,11 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
   static List<Range> ranges(JsonNode plan) {
     String host = thisHost();
     String endpoint = plan.path("endpoint").asText(null);
-    ObjectNode read = (ObjectNode) plan.get("read");
+    String read = plan.get("read").toString();
     List<Range> ranges = new ArrayList<>();
     for (JsonNode each : plan.get("ranges")) {
-      if (each.size() > 4) {
-        read.set("path", each.get(4));
-      }
       ranges.add(new Range(each.get(0).asText(), each.get(1).asInt(), each.get(2).asLong(),
-          each.get(3).asLong(), read.toString(), endpoint, host));
+          each.get(3).asLong(), each.path(4).asText(null), read, endpoint, host));
     }
     return ranges;
   }
@@ -86,11 +83,12 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
   /**
    * Offsets {@code start .. stop} of a partition, read by one task.
    *
-   * @param read further keys of the read request, a JSON object, for an endpoint of one's own
+   * @param path the directory of the partition's files, if they are read; else null
+   * @param read the keys that the requests for all ranges have in common, a JSON object
    * @param endpoint of a broker on the machine {@code host}, or null
    */
-  record Range(String topic, int partition, long start, long stop, String read, String endpoint,
-      String host) implements InputPartition {
+  record Range(String topic, int partition, long start, long stop, String path, String read,
+      String endpoint, String host) implements InputPartition {
     @Override
     public String toString() {
       return topic + "-" + partition + " offsets " + start + " to " + stop;
@@ -114,7 +112,7 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
     /** What the query leaves out, or wants some fields of, may have to be decoded all the same. */
     @Override
     public void pruneColumns(StructType required) {
-      ObjectNode request = Endpoint.request("prune", options);
+      ObjectNode request = Planner.request("prune", options);
       request.set("columns", Endpoint.JSON.valueToTree(schema.fieldNames()));
       request.set("wanted", Endpoint.JSON.valueToTree(required.fieldNames()));
       ObjectNode fields = request.putObject("fields");
@@ -123,7 +121,7 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
           fields.set(column.name(), Endpoint.JSON.valueToTree(struct.fieldNames()));
         }
       }
-      JsonNode answer = Endpoint.plan(request);
+      JsonNode answer = Planner.ask(request);
       Map<String, String> all = new HashMap<>(options.asCaseSensitiveMap());
       answer.get("options").properties()
           .forEach(each -> all.put(each.getKey(), each.getValue().asText()));

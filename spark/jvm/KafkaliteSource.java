@@ -66,7 +66,7 @@ public final class KafkaliteSource implements TableProvider, DataSourceRegister 
     if (!isColumnar(options)) {
       return python().inferSchema(given);
     }
-    JsonNode answer = Endpoint.plan(Endpoint.request("schema", options));
+    JsonNode answer = Planner.ask(Planner.request("schema", options));
     return StructType.fromDDL(answer.get("schema").asText());
   }
 

@@ -66,8 +66,8 @@ final class KafkaliteStream
   }
 
   private String resolvedStart() {
-    ObjectNode request = Endpoint.request("initial", scan.options());
-    return Endpoint.plan(request.put("schema", scan.sentSchema())).get("offsets").toString();
+    ObjectNode request = Planner.request("initial", scan.options());
+    return Planner.ask(request.put("schema", scan.sentSchema())).get("offsets").toString();
   }
 
   @Override
@@ -78,8 +78,8 @@ final class KafkaliteStream
 
   @Override
   public ReadLimit getDefaultReadLimit() {
-    ObjectNode request = Endpoint.request("schema", scan.options()).put("streaming", true);
-    JsonNode limit = Endpoint.plan(request).path("limit");
+    ObjectNode request = Planner.request("schema", scan.options()).put("streaming", true);
+    JsonNode limit = Planner.ask(request).path("limit");
     List<ReadLimit> limits = new ArrayList<>();
     if (limit.has("minRows")) {
       // The delay is an option that the planner knows; Spark hands the limit back as it is.
@@ -125,7 +125,7 @@ final class KafkaliteStream
   }
 
   private JsonNode ask(JsonNode start, ReadLimit limit) {
-    ObjectNode request = Endpoint.request("latest", scan.options());
+    ObjectNode request = Planner.request("latest", scan.options());
     request.set("start", start);
     request.set("target", target);
     request.put("sinceMs", notDelayedAtNanos == null
@@ -141,7 +141,7 @@ final class KafkaliteStream
         limits.put("minRows", least.minRows());
       }
     }
-    return Endpoint.plan(request);
+    return Planner.ask(request);
   }
 
   @Override
@@ -169,10 +169,10 @@ final class KafkaliteStream
 
   @Override
   public InputPartition[] planInputPartitions(Offset start, Offset end) {
-    ObjectNode request = Endpoint.request("between", scan.options());
+    ObjectNode request = Planner.request("between", scan.options());
     request.set("start", parsed(start.json()));
     request.set("end", parsed(end.json()));
-    return KafkaliteScan.ranges(Endpoint.plan(request)).toArray(InputPartition[]::new);
+    return KafkaliteScan.ranges(Planner.ask(request)).toArray(InputPartition[]::new);
   }
 
   @Override

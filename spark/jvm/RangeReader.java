@@ -68,8 +68,11 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     skipsLosses = !request.path("fail.on.data.loss").asBoolean(true);
     request.put("op", "read").put("topic", range.topic()).put("partition", range.partition());
     request.put("start", range.start()).put("stop", range.stop()).put("schema", sentSchema);
-    if (!isNear() || !begin(request.deepCopy())) {
-      endpoint = Endpoint.ofChild();
+    if (range.path() != null) {
+      request.put("path", range.path());
+    }
+    if (!isNear() || !beginAtBroker(request.deepCopy())) {
+      endpoint = Child.connection();
       begin(endpoint, request);
     }
   }
@@ -89,11 +92,11 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
    * range was planned, or refuses: no row has been handed on, and the child reads all
    * of them, or says why not.
    */
-  private boolean begin(ObjectNode request) throws IOException {
+  private boolean beginAtBroker(ObjectNode request) throws IOException {
     long silenceMsMax = request.path("client").path("poll.timeout.ms").asLong();
     request.remove(List.of("bootstrap.servers", "client")); // a broker reads its own logs only
     try {
-      endpoint = Endpoint.at(range.endpoint(), silenceMsMax);
+      endpoint = Endpoint.ofBroker(range.endpoint(), silenceMsMax);
       begin(endpoint, request);
       return true;
     } catch (ClosedByInterruptException stopped) {

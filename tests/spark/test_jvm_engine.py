@@ -331,7 +331,7 @@ def test_a_query_that_is_stopped_while_it_plans_has_not_failed(
         thread.interrupted()
     stream = spark._jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
     error = told.value.java_exception
-    assert "kafkalite.spark.Endpoint" in [each.getClassName() for each in error.getStackTrace()]
+    assert "kafkalite.spark.Planner" in [each.getClassName() for each in error.getStackTrace()]
     assert stream.isInterruptionException(error, spark._jsc.sc())
 
 
