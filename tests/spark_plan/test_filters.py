@@ -23,9 +23,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkalite.spark.batch import PushingReader
+from kafkalite.spark.offsets import Range
 from kafkalite.spark.options.read import ReadOptions
 from kafkalite.spark.plan.filters import push
-from kafkalite.spark.plan.ranges import Cut, Range, batch_ranges, begin_later
+from kafkalite.spark.plan.ranges import Cut, batch_ranges, begin_later
 
 LOG = [Range(topic, partition, 10, 30) for topic in ("a", "b") for partition in range(4)]
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kafkalite.errors import InvalidArgumentError
+from kafkalite.spark.offsets import Bound
 from kafkalite.spark.options.read import ReadOptions
 from kafkalite.spark.options.rows import OPTIONS, tables
-from kafkalite.spark.plan.ranges import Bound
 from kafkalite.spark.schema import ddl
 
 SERVERS = {"kafka.bootstrap.servers": "a:1"}

@@ -5,17 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.spark.plan.ranges import (
-    Cut,
-    Range,
-    advance,
-    batch_ranges,
-    between,
-    is_delayed,
-    offsets_from_json,
-    offsets_to_json,
-    split,
-)
+from kafkalite.spark.offsets import Range, offsets_from_json, offsets_to_json
+from kafkalite.spark.plan.ranges import Cut, advance, batch_ranges, between, is_delayed, split
 
 PARTITIONS = st.tuples(st.sampled_from(["a", "b", "a.b-c"]), st.integers(0, 5))
 OFFSETS = st.dictionaries(PARTITIONS, st.integers(0, 1 << 40), max_size=8)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kafkalite.client import Admin, Producer
+from kafkalite.spark.offsets import Position
 from kafkalite.spark.plan.answers import Logs, answer
 from kafkalite.spark.plan.planner import DataLossError
-from kafkalite.spark.plan.ranges import Position
 
 Json = dict[str, Any]
 

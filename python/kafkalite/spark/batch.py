@@ -15,18 +15,26 @@ from pyspark.sql.types import StructType
 from kafkalite._native import FetchRead, LogRead
 from kafkalite.client.arrow.range_source import RangeSource
 from kafkalite.errors import KafkaliteError, LogDirRefusedError
+from kafkalite.spark.offsets import Range, name_of
 from kafkalite.spark.options.read import ReadOptions
 from kafkalite.spark.plan.filters import push
-from kafkalite.spark.plan.logs import open_log
-from kafkalite.spark.plan.planner import plan_batch, refuse_loss, tell
-from kafkalite.spark.plan.ranges import Cut, Range, name_of, within
+from kafkalite.spark.plan.logs import Log, open_log
+from kafkalite.spark.plan.planner import Plan, plan_batch, refuse_loss, tell
+from kafkalite.spark.plan.ranges import Cut, within
 from kafkalite.spark.sentence import in_a_sentence
 from kafkalite.spark.workers import settle_for_rows
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped,unused-ignore]
 
-__all__ = ["BatchReader", "PushingReader", "RangePartition", "check_schema", "read_range"]
+__all__ = [
+    "BatchReader",
+    "PushingReader",
+    "RangePartition",
+    "check_schema",
+    "read_range",
+    "tasks_of",
+]
 
 
 ONE_QUERY_A_LOAD = (
@@ -64,12 +72,7 @@ class BatchReader(DataSourceReader):
         check_schema(self._options, self._schema)
         log = open_log(self._options)
         try:
-            plan = plan_batch(self._options, log, self._cut)
-            tell(plan.warnings)
-            return [
-                RangePartition(each, log.directory((each.topic, each.partition)))
-                for each in plan.ranges
-            ]
+            return tasks_of(plan_batch(self._options, log, self._cut), log)
         finally:
             log.close()
 
@@ -97,6 +100,12 @@ class PushingReader(BatchReader):
         return left
 
 
+def tasks_of(plan: Plan, log: Log) -> list[InputPartition]:
+    """The tasks of a plan, whose warnings are logged."""
+    tell(plan.warnings)
+    return [RangePartition(each, log.directory(each.topic_partition)) for each in plan.ranges]
+
+
 def check_schema(options: ReadOptions, schema: StructType) -> None:
     """Raises `InvalidArgumentError` for a schema that records cannot have, before any task does."""
     _fetch(options, to_arrow_schema(schema, timezone="UTC"), Range("", 0, 0, 0))
@@ -121,7 +130,7 @@ def read_range(
     try:
         yield from pyarrow.RecordBatchReader.from_stream(read)
     except (pyarrow.ArrowException, OSError) as error:
-        name = name_of((each.topic, each.partition))
+        name = name_of(each.topic_partition)
         sentence = str(error).removeprefix("External error: ")
         raise KafkaliteError(sentence if name in sentence else f"{name}: {sentence}") from error
 
@@ -175,7 +184,7 @@ def _read_files(
     except LogDirRefusedError as error:
         if options.fail_on_data_loss:
             raise
-        _tell_loss(f"the partition {name_of((each.topic, each.partition))} is gone: {error}")
+        _tell_loss(f"the partition {name_of(each.topic_partition)} is gone: {error}")
         return None
     left, losses = within(each, first, last)
     if losses and options.fail_on_data_loss:

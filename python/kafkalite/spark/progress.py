@@ -11,7 +11,7 @@ does; Spark asks a Python Data Source for none, but shows where each partition e
 from collections.abc import Mapping
 from typing import Any
 
-from kafkalite.spark.plan.ranges import Offsets, offsets_from_text
+from kafkalite.spark.offsets import Offsets, offsets_from_text
 
 __all__ = ["lag"]
 

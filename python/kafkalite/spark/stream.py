@@ -2,7 +2,7 @@
 
 Spark keeps one reader per query in a Python process of the driver, which asks brokers; tasks read
 as those of a batch do. Offsets in the checkpoint are the connector's JSON, `{"orders":{"0":17}}`,
-each the next record of a partition, and beside them the ids of the topics (`ranges.Position`). The
+each the next record of a partition, and beside them the ids of the topics (`offsets.Position`). The
 same two offsets always give the same rows, so that a query that is killed reads again exactly what
 its checkpoint says; for the first micro-batch see `plan/first_micro_batch.py`.
 """
@@ -22,7 +22,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkalite.errors import KafkaliteError
-from kafkalite.spark.batch import RangePartition, check_schema, read_range
+from kafkalite.spark.batch import RangePartition, check_schema, read_range, tasks_of
+from kafkalite.spark.offsets import Position
 from kafkalite.spark.options.read import ReadOptions
 from kafkalite.spark.plan.first_micro_batch import FirstMicroBatch
 from kafkalite.spark.plan.group_progress import GroupProgress
@@ -35,7 +36,6 @@ from kafkalite.spark.plan.planner import (
     tell,
     with_ids,
 )
-from kafkalite.spark.plan.ranges import Position
 from kafkalite.spark.sentence import in_a_sentence
 
 __all__ = ["RefusedStream", "StreamReader"]
@@ -155,12 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offsets, doubts = self._first.begin_of_planned(begin.offsets, stop.offsets)
             begin = begin._replace(offsets=offsets)
             tell(doubts)
-        plan = plan_between(self._options, log, begin, stop)
-        tell(plan.warnings)
-        return [
-            RangePartition(each, log.directory((each.topic, each.partition)))
-            for each in plan.ranges
-        ]
+        return tasks_of(plan_between(self._options, log, begin, stop), log)
 
     def commit(self, end: Json) -> None:
         """Nothing: the checkpoint knows."""

@@ -14,11 +14,7 @@ from typing import Literal, NamedTuple
 
 from kafkalite.client.arrow.range_source import POLL_TIMEOUT, SETTINGS, FetchSettings
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.spark.options.avro import unwritten
-from kafkalite.spark.options.ddl import read_fields
-from kafkalite.spark.options.java_regex import java_pattern
-from kafkalite.spark.options.rows import BATCH, OPTIONS, STREAM, WRITE
-from kafkalite.spark.plan.ranges import (
+from kafkalite.spark.offsets import (
     EARLIEST,
     LATEST,
     OFFSET_MAX,
@@ -27,8 +23,12 @@ from kafkalite.spark.plan.ranges import (
     name_of,
     offsets_from_text,
 )
+from kafkalite.spark.options.avro import unwritten
+from kafkalite.spark.options.ddl import read_fields
+from kafkalite.spark.options.java_regex import java_pattern
+from kafkalite.spark.options.rows import BATCH, OPTIONS, STREAM, WRITE
 
-__all__ = ["ClientOptions", "ReadOptions", "Topics"]
+__all__ = ["TYPED", "ClientOptions", "ReadOptions", "Topics"]
 
 # Settings of Kafka's consumer that are heeded, beside client.id and isolation.level.
 API_TIMEOUT = "default.api.timeout.ms"

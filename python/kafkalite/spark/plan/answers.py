@@ -1,6 +1,6 @@
 """Planning as JSON in, JSON out: what `kafkalite arrow serve` gives the columnar engine in the JVM.
  Offsets are as in the connector's JSON, those of a stream with the ids of topics
-(`ranges.Position`), by which it notices one that was deleted and made anew; a range is
+(`offsets.Position`), by which it notices one that was deleted and made anew; a range is
 `[topic, partition, start, stop]`, from files with the partition's directory as a fifth.
 
     {"op": "batch",   "options": {…}, …}                         ranges
@@ -35,6 +35,7 @@ from typing import Any
 from kafkalite._native import FetchRead
 from kafkalite.client.network.connection import Closing
 from kafkalite.errors import InvalidArgumentError
+from kafkalite.spark.offsets import Position
 from kafkalite.spark.options.read import ClientOptions, ReadOptions, Topics
 from kafkalite.spark.plan.logs import Log, open_log
 from kafkalite.spark.plan.planner import (
@@ -46,12 +47,9 @@ from kafkalite.spark.plan.planner import (
     plan_between,
     with_ids,
 )
-from kafkalite.spark.plan.ranges import (
-    OPERATORS,
-    Cut,
-    PartitionTest,
-    Position,
-)
+from kafkalite.spark.plan.ranges import OPERATORS, Cut, PartitionTest
+
+__all__ = ["Logs", "answer", "read_request"]
 
 LOGS_KEPT = 16
 
@@ -192,7 +190,7 @@ def _prune(request: Mapping[str, Any], options: ReadOptions) -> dict[str, Any]:
 def _ranges(options: ReadOptions, log: Log, plan: Plan) -> dict[str, Any]:
     rows = []
     for each in plan.ranges:
-        directory = log.directory((each.topic, each.partition))
+        directory = log.directory(each.topic_partition)
         rows.append([*each] if directory is None else [*each, directory])
     endpoint, read = log.endpoint(), read_request(options)
     if endpoint is not None:

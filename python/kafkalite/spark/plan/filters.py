@@ -26,7 +26,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from kafkalite.spark.plan.ranges import OFFSET_MAX, Cut, PartitionTest
+from kafkalite.spark.offsets import OFFSET_MAX
+from kafkalite.spark.plan.ranges import Cut, PartitionTest
 
 __all__ = ["push"]
 

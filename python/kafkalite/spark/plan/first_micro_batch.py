@@ -11,8 +11,7 @@ stream again and may find another one by then: `latest` has moved on, and old re
 
 from typing import NamedTuple
 
-from kafkalite.spark.options.read import ReadOptions
-from kafkalite.spark.plan.ranges import (
+from kafkalite.spark.offsets import (
     EARLIEST,
     LATEST,
     Bound,
@@ -21,6 +20,7 @@ from kafkalite.spark.plan.ranges import (
     name_of,
     names_of,
 )
+from kafkalite.spark.options.read import ReadOptions
 
 __all__ = ["FirstMicroBatch", "Start", "starts_of"]
 

@@ -14,15 +14,10 @@ from kafkalite.client.network.connection import Closing
 from kafkalite.client.network.metadata import TopicMetadata
 from kafkalite.errors import BrokerError, ClientError, InvalidArgumentError, KafkaliteError
 from kafkalite.protocol.codes import UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_OR_PARTITION
+from kafkalite.spark.offsets import Offsets, Partition, Range, name_of, names_of
 from kafkalite.spark.options.java_regex import java_pattern
 from kafkalite.spark.options.read import ClientOptions, ReadOptions, Topics
-from kafkalite.spark.plan import ranges as decide
 from kafkalite.spark.plan.endpoint import serves_cluster
-from kafkalite.spark.plan.ranges import (
-    Offsets,
-    Partition,
-    Range,
-)
 
 ARROW_LISTENER = "kafkalite.arrow.listener"
 
@@ -112,7 +107,7 @@ class WireLog(Closing):
         missing = set(topics.partitions) - set(found)
         if missing:
             raise InvalidArgumentError(
-                f"assign names partitions that do not exist: {decide.names_of(missing)}"
+                f"assign names partitions that do not exist: {names_of(missing)}"
             )
         return list(topics.partitions)
 
@@ -269,9 +264,9 @@ class FileLog:
             for topic, partition, start, stop in self._read(path).ranges:
                 place = (topic, partition)
                 if place in found:
-                    raise InvalidArgumentError(f"{decide.name_of(place)} is in several paths")
+                    raise InvalidArgumentError(f"{name_of(place)} is in several paths")
                 found[place] = Range(topic, partition, start, stop)
-                name = decide.name_of(place)
+                name = name_of(place)
                 real = Path(path).resolve()
                 self._directories[place] = str(real if real.name == name else real / name)
         return found
@@ -279,7 +274,7 @@ class FileLog:
     def _find(self, partition: Partition, timestamp_ms: int) -> int:
         read = self._read(self.directory(partition) or "", OffsetOfTime(timestamp_ms))
         ((_, _, start, stop),) = read.ranges
-        return decide.LATEST if start == stop else start
+        return -1 if start == stop else start
 
     def _read(self, path: str, start: OffsetOfTime | None = None) -> LogRead:
         return LogRead(

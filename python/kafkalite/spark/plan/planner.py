@@ -7,18 +7,35 @@ from typing import NamedTuple, NoReturn
 
 from kafkalite.errors import BrokerError, KafkaliteError
 from kafkalite.protocol.codes import UNKNOWN_TOPIC_OR_PARTITION
-from kafkalite.spark.options.read import ReadOptions
-from kafkalite.spark.plan import ranges as decide
-from kafkalite.spark.plan.first_micro_batch import Start, starts_of
-from kafkalite.spark.plan.logs import Log
-from kafkalite.spark.plan.ranges import (
+from kafkalite.spark.offsets import (
     Bound,
-    Cut,
     Offsets,
     Partition,
     Position,
     Range,
+    name_of,
+    names_of,
+    remade,
+    same_topics,
 )
+from kafkalite.spark.options.read import ReadOptions
+from kafkalite.spark.plan import ranges as decide
+from kafkalite.spark.plan.first_micro_batch import Start, starts_of
+from kafkalite.spark.plan.logs import Log
+
+__all__ = [
+    "DataLossError",
+    "NextEnd",
+    "Plan",
+    "commit_to_group",
+    "initial_offsets",
+    "next_end",
+    "plan_batch",
+    "plan_between",
+    "refuse_loss",
+    "tell",
+    "with_ids",
+]
 
 
 class DataLossError(KafkaliteError):
@@ -40,7 +57,7 @@ class NextEnd(NamedTuple):
     is_delayed: bool
 
 
-def plan_batch(options: ReadOptions, log: Log, cut: Cut) -> Plan:
+def plan_batch(options: ReadOptions, log: Log, cut: decide.Cut) -> Plan:
     """The tasks of a batch query, or of what filters leave of it: nothing is asked about partitions
     of which they leave nothing. Raises `KafkaliteError`."""
     partitions = log.partitions(options.topics)
@@ -62,7 +79,7 @@ def plan_batch(options: ReadOptions, log: Log, cut: Cut) -> Plan:
     )
     found, losses = decide.batch_ranges(start, stop, first, last, cut)
     if cut.timestamp >= 0:
-        left = [(each.topic, each.partition) for each in found]
+        left = [each.topic_partition for each in found]
         found = decide.begin_later(found, log.at_time(dict.fromkeys(left, cut.timestamp)))
     return _plan(options, found, losses)
 
@@ -84,7 +101,7 @@ def initial_offsets(options: ReadOptions, log: Log) -> Start:
     return starts_of(options.start, found, first, at_time)
 
 
-def latest_offsets(options: ReadOptions, log: Log, start: Position) -> Position:
+def _latest_offsets(options: ReadOptions, log: Log, start: Position) -> Position:
     """The ends of all partitions. An end below the start of the same topic is asked for again: most
     likely a broker is behind. So are all where a topic of a pattern has just been deleted."""
     attempt = 1
@@ -97,7 +114,7 @@ def latest_offsets(options: ReadOptions, log: Log, start: Position) -> Position:
             if is_last or not is_gone or options.topics.kind != "subscribePattern":
                 raise
         else:
-            known = decide.same_topics(start, found.ids)
+            known = same_topics(start, found.ids)
             if is_last or all(
                 found.offsets.get(each, offset) >= offset for each, offset in known.items()
             ):
@@ -113,7 +130,7 @@ def commit_to_group(options: ReadOptions, log: Log, start: Position, *, is_first
     if options.group is None or not start.offsets:
         return
     now = with_ids(log, dict.fromkeys(log.partitions(options.topics), 0))
-    same = decide.same_topics(start, now.ids)
+    same = same_topics(start, now.ids)
     offsets = {each: offset for each, offset in same.items() if each in now.offsets}
     if offsets:
         log.commit(options.group, offsets, is_first=is_first)
@@ -136,8 +153,8 @@ def next_end(
 ) -> NextEnd:
     """Where the next micro-batch ends: at the start, if there is nothing new or it waits for
     `rows_min`; nowhere beyond a target. The last one was planned `since_ms` ago."""
-    latest = latest_offsets(options, log, start) if target is None else target
-    begin = decide.same_topics(start, latest.ids)
+    latest = _latest_offsets(options, log, start) if target is None else target
+    begin = same_topics(start, latest.ids)
     if rows_min is not None and decide.is_delayed(
         begin, latest.offsets, rows_min, options.delay_ms_max, since_ms
     ):
@@ -154,15 +171,15 @@ def plan_between(options: ReadOptions, log: Log, start: Position, stop: Position
     topic that was recreated since the start is read from its beginning, and one that was since the
     micro-batch was planned first has nothing in it any more."""
     now = log.ids({topic for topic, _ in stop.offsets}, ask=True) if stop.ids else {}
-    end = decide.same_topics(stop, now)
-    begin = decide.same_topics(Position(decide.same_topics(start, stop.ids), stop.ids), now)
+    end = same_topics(stop, now)
+    begin = same_topics(Position(same_topics(start, stop.ids), stop.ids), now)
     new = [each for each in end if each not in begin]
     found, losses = decide.between(begin, end, log.first(new) if new else {})
     if options.topics.kind == "path":
         found, more = _still_there(log, found)
         losses += more
-    anew = {topic: start.ids[topic] for topic in decide.remade(start.ids, stop.ids)}
-    anew |= {topic: stop.ids[topic] for topic in decide.remade(stop.ids, now)}
+    anew = {topic: start.ids[topic] for topic in remade(start.ids, stop.ids)}
+    anew |= {topic: stop.ids[topic] for topic in remade(stop.ids, now)}
     told = [
         f"the topic {topic} was deleted and recreated (its id was {before}, it is "
         f"{now.get(topic, stop.ids[topic])})"
@@ -174,13 +191,13 @@ def plan_between(options: ReadOptions, log: Log, start: Position, stop: Position
 def _still_there(log: Log, ranges: Iterable[Range]) -> tuple[list[Range], list[str]]:
     """Cuts ranges to what files still have: they may have been moved, or restored, since."""
     wanted = [each for each in ranges if each.size > 0]
-    places = [(each.topic, each.partition) for each in wanted]
+    places = [each.topic_partition for each in wanted]
     first, last = log.first(places), log.last(places)
     found: list[Range] = []
     losses: list[str] = []
     for place, each in zip(places, wanted, strict=True):
         if place not in first or place not in last:
-            losses.append(f"the partition {decide.name_of(place)} is gone")
+            losses.append(f"the partition {name_of(place)} is gone")
             continue
         left, lost = decide.within(each, first[place], last[place])
         found.append(left)
@@ -193,7 +210,7 @@ def _ends(log: Log, partitions: Sequence[Partition]) -> tuple[Offsets, Offsets]:
     first, last = log.first(partitions), log.last(partitions)
     gone = [each for each in partitions if each not in first or each not in last]
     if gone:
-        raise KafkaliteError(f"gone while the query was planned: {decide.names_of(gone)}")
+        raise KafkaliteError(f"gone while the query was planned: {names_of(gone)}")
     return first, last
 
 
