@@ -21,6 +21,7 @@ from kafkalite.spark.plan.filters import push
 from kafkalite.spark.plan.logs import Log, open_log
 from kafkalite.spark.plan.planner import Plan, plan_batch, refuse_loss, tell
 from kafkalite.spark.plan.ranges import Cut, within
+from kafkalite.spark.schema import check_schema
 from kafkalite.spark.sentence import in_a_sentence
 from kafkalite.spark.workers import settle_for_rows
 
@@ -31,7 +32,6 @@ __all__ = [
     "BatchReader",
     "PushingReader",
     "RangePartition",
-    "check_schema",
     "read_range",
     "tasks_of",
 ]
@@ -69,7 +69,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One for each range. Raises `KafkaliteError`."""
         tell(self._options.warnings)
-        check_schema(self._options, self._schema)
+        check_schema(self._options, to_arrow_schema(self._schema, timezone="UTC"))
         log = open_log(self._options)
         try:
             return tasks_of(plan_batch(self._options, log, self._cut), log)
@@ -104,11 +104,6 @@ def tasks_of(plan: Plan, log: Log) -> list[InputPartition]:
     """The tasks of a plan, whose warnings are logged."""
     tell(plan.warnings)
     return [RangePartition(each, log.directory(each.topic_partition)) for each in plan.ranges]
-
-
-def check_schema(options: ReadOptions, schema: StructType) -> None:
-    """Raises `InvalidArgumentError` for a schema that records cannot have, before any task does."""
-    _fetch(options, to_arrow_schema(schema, timezone="UTC"), Range("", 0, 0, 0))
 
 
 def read_range(

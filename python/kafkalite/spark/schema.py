@@ -8,12 +8,17 @@ It is written as DDL, which Spark parses where it can: a worker has no session t
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from kafkalite._native import FetchRead
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark.options.ddl import read_fields
 from kafkalite.spark.options.read import TYPED, ReadOptions
 
-__all__ = ["columns_read_whole", "csv_columns", "ddl"]
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped,unused-ignore]
+
+__all__ = ["check_schema", "columns_read_whole", "csv_columns", "ddl"]
 
 TYPES = {
     "key": "BINARY",
@@ -93,6 +98,19 @@ def csv_columns(
             names = list(fields.get(side, ()))
         found[name] = json.dumps([each for each in names if each != options.corrupt_column])
     return found
+
+
+def check_schema(options: ReadOptions, schema: "pyarrow.Schema") -> None:
+    """Raises `InvalidArgumentError` for a schema that records cannot have, before any task does."""
+    FetchRead(
+        lambda: iter(()),  # nothing is read
+        ranges=[],
+        columns=None,
+        schema=schema,
+        formats=dict(options.formats),
+        batch_rows=options.batch_rows,
+        batch_bytes=options.batch_bytes,
+    )
 
 
 def _refuse_names_of_records(names: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -22,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkalite.errors import KafkaliteError
-from kafkalite.spark.batch import RangePartition, check_schema, read_range, tasks_of
+from kafkalite.spark.batch import RangePartition, read_range, tasks_of
 from kafkalite.spark.offsets import Position
 from kafkalite.spark.options.read import ReadOptions
 from kafkalite.spark.plan.first_micro_batch import FirstMicroBatch
@@ -36,6 +37,7 @@ from kafkalite.spark.plan.planner import (
     tell,
     with_ids,
 )
+from kafkalite.spark.schema import check_schema
 from kafkalite.spark.sentence import in_a_sentence
 
 __all__ = ["RefusedStream", "StreamReader"]
@@ -79,7 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query starts; Spark asks more than once and must hear the same."""
         if self._first is None:
             tell(self._options.warnings)
-            check_schema(self._options, self._schema)
+            check_schema(self._options, to_arrow_schema(self._schema, timezone="UTC"))
             log = self._opened()
             start = initial_offsets(self._options, log)
             self._first = FirstMicroBatch(self._options, start)

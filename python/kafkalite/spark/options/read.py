@@ -5,7 +5,6 @@ rows. An option that is wrong, or that nobody knows, is refused in one sentence 
 option that is silently ignored is worse than a failed query.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from kafkalite.spark.offsets import (
 from kafkalite.spark.options.avro import unwritten
 from kafkalite.spark.options.ddl import read_fields
 from kafkalite.spark.options.java_regex import java_pattern
-from kafkalite.spark.options.rows import BATCH, OPTIONS, STREAM, WRITE
+from kafkalite.spark.options.rows import BATCH, STREAM, WRITE, row_of
 
 __all__ = ["TYPED", "ClientOptions", "ReadOptions", "Topics"]
 
@@ -234,7 +233,6 @@ class _Reading:
     # --- groups of options ------------------------------------------------------------------------
 
     def _check_names(self) -> None:
-        known = {row.name.lower(): row for row in OPTIONS}
         if OF_CATALOG in self._given:
             raise InvalidArgumentError(
                 "a table of Spark's catalog needs the columnar engine, since Spark hands none of "
@@ -244,11 +242,7 @@ class _Reading:
         for name in self._given:
             if name.startswith("kafka."):
                 continue
-            row = known.get(name)
-            if row is None:
-                close = difflib.get_close_matches(name, known, 1)
-                hint = f", did you mean {known[close[0]].name}?" if close else ""
-                raise InvalidArgumentError(f"unknown option '{name}'{hint}")
+            row = row_of(name)
             if self._streaming is None:
                 continue
             if row.used == STREAM and not self._streaming:

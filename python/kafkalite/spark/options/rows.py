@@ -4,9 +4,12 @@
 and `TYPED` those of typed keys and values. `read.py` and `write.py` check what a query gives.
 """
 
+import difflib
 from typing import NamedTuple
 
-__all__ = ["ANY", "BATCH", "OPTIONS", "READ", "STREAM", "WRITE", "Option", "tables"]
+from kafkalite.errors import InvalidArgumentError
+
+__all__ = ["ANY", "BATCH", "OPTIONS", "READ", "STREAM", "WRITE", "Option", "row_of", "tables"]
 
 READ, BATCH, STREAM, WRITE, ANY = "read", "batch", "stream", "write", "read, write"
 
@@ -290,8 +293,19 @@ TYPED: tuple[Option, ...] = (
 
 OPTIONS = CONNECTOR + OWN + TYPED
 
+BY_NAME = {row.name.lower(): row for row in OPTIONS}
 # Second names, which the rows of the first ones give.
 SYNONYMS = ("delimiter",)
+
+
+def row_of(name: str) -> Option:
+    """The row of an option whose name is given in lower case. Raises `InvalidArgumentError`, with
+    the option that may have been meant."""
+    if name not in BY_NAME:
+        close = difflib.get_close_matches(name, BY_NAME, 1)
+        hint = f", did you mean {BY_NAME[close[0]].name}?" if close else ""
+        raise InvalidArgumentError(f"unknown option '{name}'{hint}")
+    return BY_NAME[name]
 
 
 def tables() -> list[str]:

@@ -4,7 +4,6 @@ Names and sentences are those of Spark's Kafka connector (`KafkaWriter.validateQ
 `WriteOptions` as they came out of here.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,7 +19,7 @@ from pyspark.sql.types import (
 
 from kafkalite.client.producer.settings import ProducerSettings
 from kafkalite.errors import InvalidArgumentError
-from kafkalite.spark.options.rows import BATCH, OPTIONS, READ, STREAM
+from kafkalite.spark.options.rows import BATCH, READ, STREAM, row_of
 
 __all__ = ["WriteOptions"]
 
@@ -77,16 +76,11 @@ class WriteOptions:
 
 
 def _check_names(options: Mapping[str, str]) -> list[str]:
-    known = {row.name.lower(): row for row in OPTIONS}
     warnings = []
     for name in options:
         if name.startswith("kafka.") or name in OF_SPARK:
             continue
-        row = known.get(name)
-        if row is None:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f", did you mean {known[close[0]].name}?" if close else ""
-            raise InvalidArgumentError(f"unknown option '{name}'{hint}")
+        row = row_of(name)
         if row.name in ("path", "paths"):
             raise InvalidArgumentError(f"{row.name} is for reading: rows are written to brokers")
         if row.used in (READ, BATCH, STREAM):

@@ -32,7 +32,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kafkalite._native import FetchRead
 from kafkalite.client.network.connection import Closing
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark.offsets import Position
@@ -48,6 +47,7 @@ from kafkalite.spark.plan.planner import (
     with_ids,
 )
 from kafkalite.spark.plan.ranges import OPERATORS, Cut, PartitionTest
+from kafkalite.spark.schema import check_schema, columns_read_whole, csv_columns, ddl
 
 __all__ = ["Logs", "answer", "read_request"]
 
@@ -165,8 +165,6 @@ def _latest(request: Mapping[str, Any], options: ReadOptions, log: Log) -> dict[
 
 
 def _schema(options: ReadOptions) -> dict[str, Any]:
-    from kafkalite.spark.schema import ddl
-
     limit = {"maxRows": options.rows_max, "minRows": options.rows_min}
     return {
         "schema": ddl(options),
@@ -176,8 +174,6 @@ def _schema(options: ReadOptions) -> dict[str, Any]:
 
 
 def _prune(request: Mapping[str, Any], options: ReadOptions) -> dict[str, Any]:
-    from kafkalite.spark.schema import columns_read_whole, csv_columns
-
     columns, wanted = _names(request, "columns"), _names(request, "wanted")
     given = request.get("fields")
     fields = {each: _names(given, each) for each in given} if isinstance(given, dict) else {}
@@ -220,7 +216,6 @@ def read_request(options: ReadOptions) -> dict[str, Any]:
 
 
 def _check_schema(request: Mapping[str, Any], options: ReadOptions) -> None:
-    """Raises `InvalidArgumentError` for a schema that records cannot have."""
     text = request.get("schema")
     if text is None:
         return
@@ -228,20 +223,11 @@ def _check_schema(request: Mapping[str, Any], options: ReadOptions) -> None:
 
     try:
         schema = pyarrow.ipc.read_schema(pyarrow.py_buffer(base64.b64decode(str(text))))
-        names = schema.names
+        has_columns = len(schema.names) > 0
     except (ValueError, OSError) as error:
         raise InvalidArgumentError(f"schema is no schema message of Arrow IPC: {error}") from error
-    if not names:
-        return  # rows are counted
-    FetchRead(
-        lambda: iter(()),  # nothing is read
-        ranges=[],
-        columns=None,
-        schema=schema,
-        formats=dict(options.formats),
-        batch_rows=options.batch_rows,
-        batch_bytes=options.batch_bytes,
-    )
+    if has_columns:  # else rows are counted
+        check_schema(options, schema)
 
 
 def _cut(request: Mapping[str, Any]) -> Cut:
