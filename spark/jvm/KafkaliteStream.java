@@ -46,7 +46,7 @@ final class KafkaliteStream
   private JsonNode target;
 
   /** When Spark was last not told to wait, whether or not there was anything to read; null before. */
-  private Long notDelayedAtNanos;
+  private Long lastPlannedNanos;
 
   private final GroupProgress group;
 
@@ -116,7 +116,7 @@ final class KafkaliteStream
       target = latest;
     }
     if (!answer.get("delayed").asBoolean()) {
-      notDelayedAtNanos = System.nanoTime();
+      lastPlannedNanos = System.nanoTime();
     }
     JsonNode end = answer.get("offsets");
     // Spark compares texts. Another engine may have written this one with other spaces, or its
@@ -128,8 +128,8 @@ final class KafkaliteStream
     ObjectNode request = Planner.request("latest", scan.options());
     request.set("start", start);
     request.set("target", target);
-    request.put("sinceMs", notDelayedAtNanos == null
-        ? Long.MAX_VALUE : TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - notDelayedAtNanos));
+    request.put("sinceMs", lastPlannedNanos == null
+        ? Long.MAX_VALUE : TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - lastPlannedNanos));
     ObjectNode limits = request.putObject("limit");
     ReadLimit[] all =
         limit instanceof CompositeReadLimit both ? both.getReadLimits() : new ReadLimit[] {limit};

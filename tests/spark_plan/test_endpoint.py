@@ -14,8 +14,8 @@ from kafkalite.client.network.metadata import Node
 from kafkalite.errors import BrokerError
 from kafkalite.protocol import messages
 from kafkalite.spark.options.read import ReadOptions
-from kafkalite.spark.plan import logs as plan_logs
-from kafkalite.spark.plan.answers import Logs, answer
+from kafkalite.spark.plan import topic_source
+from kafkalite.spark.plan.answers import TopicSources, answer
 from oracle.broker import KafkaBroker
 from oracle.tools import KafkaTools
 
@@ -38,9 +38,9 @@ def test_an_endpoint_that_is_not_this_clusters_is_not_read_from(
                 asked.append((address, cluster_id))
                 return is_here
 
-            monkeypatch.setattr(plan_logs, "serves_cluster", serves)
-            with Logs() as logs:
-                plans = [answer({"op": "batch", "options": servers}, logs) for _ in range(2)]
+            monkeypatch.setattr(topic_source, "serves_cluster", serves)
+            with TopicSources() as sources:
+                plans = [answer({"op": "batch", "options": servers}, sources) for _ in range(2)]
             address, cluster_id = asked[-1]
             wanted = (address, cluster_id) if is_here else (None, None)
             assert [(each["endpoint"], each["read"].get("cluster.id")) for each in plans] == [
@@ -81,8 +81,8 @@ def test_who_may_not_see_the_brokers_configurations_is_given_no_endpoint(
                 while time.monotonic() < deadline:  # the broker applies what the controller has
                     admin.describe_configs(BROKER, str(*admin.cluster.nodes))
         options = {"kafka.bootstrap.servers": servers, "subscribe": "guarded"}
-        with Logs() as logs:
-            found = answer({"op": "batch", "options": options}, logs)
+        with TopicSources() as sources:
+            found = answer({"op": "batch", "options": options}, sources)
     assert (found["ranges"], found["endpoint"]) == ([["guarded", 0, 0, 1]], None)
 
 
@@ -92,18 +92,18 @@ def test_an_endpoint_is_looked_for_again_and_left_when_brokers_join(
     """A planner lives as long as its session: the broker may have been away when it first asked,
     and a cluster that grows moves partitions to brokers that the endpoint is not of."""
     is_there = False
-    monkeypatch.setattr(plan_logs, "serves_cluster", lambda *_: is_there)
-    monkeypatch.setattr(plan_logs, "ENDPOINT_PAUSE_S", 0.0)
+    monkeypatch.setattr(topic_source, "serves_cluster", lambda *_: is_there)
+    monkeypatch.setattr(topic_source, "ENDPOINT_PAUSE_S", 0.0)
     listener = {"kafkalite.arrow.listener": "127.0.0.1:0"}
     with kafkalite.Broker(config=listener) as broker:
         options = ReadOptions.of(
             {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "any"},
             streaming=True,
         )
-        with plan_logs.WireLog(options.client) as log:
-            assert log.endpoint() is None
+        with topic_source.BrokerSource(options.client) as source:
+            assert source.endpoint() is None
             is_there = True
-            assert log.endpoint() is not None
-            more = {9: Node(9, "127.0.0.1", 9, None), **log._cluster.nodes}
+            assert source.endpoint() is not None
+            more = {9: Node(9, "127.0.0.1", 9, None), **source._cluster.nodes}
             monkeypatch.setattr(Cluster, "nodes", more)
-            assert log.endpoint() is None
+            assert source.endpoint() is None

@@ -15,8 +15,8 @@ from kafkalite.errors import InvalidArgumentError, KafkaliteError
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import COORDINATOR_LOAD_IN_PROGRESS
 from kafkalite.spark.options.read import ReadOptions
-from kafkalite.spark.plan import logs
-from kafkalite.spark.plan.answers import Logs, answer
+from kafkalite.spark.plan import topic_source
+from kafkalite.spark.plan.answers import TopicSources, answer
 from kafkalite.spark.plan.group_progress import AGAIN_S, PAUSE_S, GroupProgress
 from kafkalite.spark.progress import lag
 from kafkalite.spark.source import KafkaliteDataSource
@@ -95,7 +95,7 @@ def test_the_columnar_engines_planner_commits_too(servers: str, topic: str) -> N
         "commitOffsetsToGroup": group,
     }
     start = {topic: {"0": 3, "1": 4}}
-    with Logs() as opened:
+    with TopicSources() as opened:
         request = {"op": "commit", "options": options, "start": start, "first": True}
         assert answer(request, opened) == {}
     assert committed(servers, group) == {(topic, 0): 3, (topic, 1): 4}
@@ -134,7 +134,7 @@ def test_a_first_commit_waits_for_a_coordinator_that_loads_and_later_ones_do_not
         return ask(cluster, message, **how)
 
     monkeypatch.setattr(Cluster, "ask", loading)
-    monkeypatch.setattr(logs, "COMMIT_MS_MAX", 0)
+    monkeypatch.setattr(topic_source, "COMMIT_MS_MAX", 0)
     group = f"{topic}-group"
     reader = stream(servers, topic, group)
     start = reader.initialOffset()

@@ -8,23 +8,23 @@ import pytest
 
 from kafkalite.client import Admin, Producer
 from kafkalite.spark.offsets import Position
-from kafkalite.spark.plan.answers import Logs, answer
+from kafkalite.spark.plan.answers import TopicSources, answer
 from kafkalite.spark.plan.planner import DataLossError
 
 Json = dict[str, Any]
 
 
 @pytest.fixture
-def logs() -> Iterator[Logs]:
-    with Logs() as logs:
-        yield logs
+def sources() -> Iterator[TopicSources]:
+    with TopicSources() as sources:
+        yield sources
 
 
 class Stream:
     """A stream over the topic, as an engine has it planned."""
 
-    def __init__(self, servers: str, topic: str, logs: Logs, **options: str) -> None:
-        self._logs = logs
+    def __init__(self, servers: str, topic: str, sources: TopicSources, **options: str) -> None:
+        self._sources = sources
         self._options = {
             "kafka.bootstrap.servers": servers,
             "subscribe": topic,
@@ -47,7 +47,7 @@ class Stream:
         return found["ranges"], found["warnings"]
 
     def _asked(self, op: str, **more: Any) -> Json:
-        return answer({"op": op, "options": self._options, **more}, self._logs)
+        return answer({"op": op, "options": self._options, **more}, self._sources)
 
 
 @pytest.fixture
@@ -82,12 +82,12 @@ def offsets(position: Json) -> Json:
 
 @pytest.mark.parametrize("count", [3, 5, 8])
 def test_a_topic_that_was_made_anew_fails_the_query_or_is_read_from_its_beginning(
-    servers: str, topic: str, logs: Logs, count: int
+    servers: str, topic: str, sources: TopicSources, count: int
 ) -> None:
     """With 8 records the first 5 were left out without a word, with 5 all of them; with 3 the end
     went back, and with failOnDataLoss=false they were left out too."""
-    strict = Stream(servers, topic, logs)
-    lenient = Stream(servers, topic, logs, failOnDataLoss="false")
+    strict = Stream(servers, topic, sources)
+    lenient = Stream(servers, topic, sources, failOnDataLoss="false")
     start = strict.end(strict.start())
     assert strict.ranges(strict.start(), start) == ([[topic, 0, 0, 5]], [])
     make_anew(servers, topic, count)
@@ -111,9 +111,9 @@ def test_a_topic_that_was_made_anew_fails_the_query_or_is_read_from_its_beginnin
 
 
 def test_a_limit_counts_from_the_beginning_of_the_new_topic(
-    servers: str, topic: str, logs: Logs
+    servers: str, topic: str, sources: TopicSources
 ) -> None:
-    stream = Stream(servers, topic, logs, failOnDataLoss="false")
+    stream = Stream(servers, topic, sources, failOnDataLoss="false")
     start = stream.end(stream.start())
     make_anew(servers, topic, 8)
     end = stream.end(start, limit={"maxRows": 2})
@@ -125,30 +125,30 @@ def test_a_limit_counts_from_the_beginning_of_the_new_topic(
 
 @pytest.mark.parametrize("is_planned_by_another", [False, True])
 def test_a_micro_batch_of_the_deleted_topic_has_nothing_in_it_any_more(
-    servers: str, topic: str, logs: Logs, is_planned_by_another: bool
+    servers: str, topic: str, sources: TopicSources, is_planned_by_another: bool
 ) -> None:
     """It was planned, and its query was stopped, before the topic was recreated; it read the new
     topic's records by the old offsets."""
-    stream = Stream(servers, topic, logs)
+    stream = Stream(servers, topic, sources)
     start = stream.end(stream.start())
     append(servers, topic, 4)
     end = stream.end(start)
     make_anew(servers, topic, 20)
-    with Logs() as others:
-        logs = others if is_planned_by_another else logs
+    with TopicSources() as others:
+        sources = others if is_planned_by_another else sources
         with pytest.raises(DataLossError, match=f"the topic {topic} was deleted and recreated"):
-            Stream(servers, topic, logs).ranges(start, end)
-        lenient = Stream(servers, topic, logs, failOnDataLoss="false")
+            Stream(servers, topic, sources).ranges(start, end)
+        lenient = Stream(servers, topic, sources, failOnDataLoss="false")
         assert lenient.ranges(start, end)[0] == []
         later = lenient.end(end)
         assert lenient.ranges(end, later)[0] == [[topic, 0, 0, 20]]
 
 
 def test_a_run_that_is_to_end_does_not_go_on_with_another_topic(
-    servers: str, topic: str, logs: Logs
+    servers: str, topic: str, sources: TopicSources
 ) -> None:
     """Trigger.AvailableNow: its target is of the deleted topic."""
-    stream = Stream(servers, topic, logs, failOnDataLoss="false")
+    stream = Stream(servers, topic, sources, failOnDataLoss="false")
     start = stream.start()
     target = stream.latest(start)
     make_anew(servers, topic, 20)
@@ -159,9 +159,9 @@ def test_a_run_that_is_to_end_does_not_go_on_with_another_topic(
 
 
 def test_a_checkpoint_without_ids_goes_on_and_has_them_with_its_next_records(
-    servers: str, topic: str, logs: Logs
+    servers: str, topic: str, sources: TopicSources
 ) -> None:
-    stream = Stream(servers, topic, logs)
+    stream = Stream(servers, topic, sources)
     start = offsets(stream.end(stream.start()))
     assert start == {topic: {"0": 5}}
     assert stream.end(start) == start  # a micro-batch without records would follow

@@ -35,7 +35,7 @@ from kafkalite.listeners import (
 from kafkalite.service.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from kafkalite.spark.plan.answers import Logs
+    from kafkalite.spark.plan.answers import TopicSources
 
 READY_PREFIX = "kafkalite arrow ready endpoint="
 IDLE_MS_MAX = 600_000
@@ -178,7 +178,7 @@ class Home:
         """`bootstrap_servers` are those of requests that name none."""
         self._bootstrap_servers = bootstrap_servers
         self._any_path = any_path
-        self._logs: Logs | None = None
+        self._sources: TopicSources | None = None
         self._lock = threading.Lock()
 
     def open(
@@ -224,17 +224,17 @@ class Home:
 
     def close(self) -> None:
         """Closes what is kept for plans."""
-        if self._logs is not None:
-            self._logs.close()
+        if self._sources is not None:
+            self._sources.close()
 
-    def _opened(self) -> "Logs":
+    def _opened(self) -> "TopicSources":
         """The logs that plans keep open, made when the first plan is asked for."""
-        from kafkalite.spark.plan.answers import Logs
+        from kafkalite.spark.plan.answers import TopicSources
 
         with self._lock:
-            if self._logs is None:
-                self._logs = Logs()
-            return self._logs
+            if self._sources is None:
+                self._sources = TopicSources()
+            return self._sources
 
 
 def _names_path(asked: dict[str, Any]) -> bool:

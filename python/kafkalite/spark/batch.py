@@ -18,11 +18,11 @@ from kafkalite.errors import KafkaliteError, LogDirRefusedError
 from kafkalite.spark.offsets import Range, name_of
 from kafkalite.spark.options.read import ReadOptions
 from kafkalite.spark.plan.filters import push
-from kafkalite.spark.plan.logs import Log, open_log
 from kafkalite.spark.plan.planner import Plan, plan_batch, refuse_loss, tell
 from kafkalite.spark.plan.ranges import Cut, within
+from kafkalite.spark.plan.topic_source import TopicSource, open_topic_source
 from kafkalite.spark.schema import check_schema
-from kafkalite.spark.sentence import in_a_sentence
+from kafkalite.spark.sentence import without_traceback
 from kafkalite.spark.workers import settle_for_rows
 
 if TYPE_CHECKING:
@@ -65,16 +65,16 @@ class BatchReader(DataSourceReader):
         """Tasks get what they need to read."""
         return {**self.__dict__, "_cut": Cut()}
 
-    @in_a_sentence
+    @without_traceback
     def partitions(self) -> list[InputPartition]:
         """One for each range. Raises `KafkaliteError`."""
         tell(self._options.warnings)
         check_schema(self._options, to_arrow_schema(self._schema, timezone="UTC"))
-        log = open_log(self._options)
+        source = open_topic_source(self._options)
         try:
-            return tasks_of(plan_batch(self._options, log, self._cut), log)
+            return tasks_of(plan_batch(self._options, source, self._cut), source)
         finally:
-            log.close()
+            source.close()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow batches of the range; none for the partition that stands for no partition."""
@@ -100,10 +100,10 @@ class PushingReader(BatchReader):
         return left
 
 
-def tasks_of(plan: Plan, log: Log) -> list[InputPartition]:
+def tasks_of(plan: Plan, source: TopicSource) -> list[InputPartition]:
     """The tasks of a plan, whose warnings are logged."""
     tell(plan.warnings)
-    return [RangePartition(each, log.directory(each.topic_partition)) for each in plan.ranges]
+    return [RangePartition(each, source.directory(each.topic_partition)) for each in plan.ranges]
 
 
 def read_range(

@@ -11,11 +11,13 @@ from typing import Any, ParamSpec, TypeVar
 
 from kafkalite.errors import KafkaliteError
 
+__all__ = ["reason", "without_traceback"]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def in_a_sentence(method: Callable[P, R]) -> Callable[P, R]:
+def without_traceback(method: Callable[P, R]) -> Callable[P, R]:
     """Wraps what Spark calls, so that a KafkaliteError has neither traceback nor cause."""
 
     @wraps(method)

@@ -14,7 +14,7 @@ from kafkalite.spark.batch import BatchReader, PushingReader
 from kafkalite.spark.options.read import ReadOptions
 from kafkalite.spark.options.write import WriteOptions
 from kafkalite.spark.schema import ddl
-from kafkalite.spark.sentence import in_a_sentence
+from kafkalite.spark.sentence import without_traceback
 from kafkalite.spark.stream import RefusedStream, StreamReader
 from kafkalite.spark.workers import settle
 
@@ -37,13 +37,13 @@ class KafkaliteDataSource(DataSource):
         """The name that `format` takes."""
         return "kafkalite"
 
-    @in_a_sentence
+    @without_traceback
     def schema(self) -> str:
         """The schema of Spark's Kafka connector, cut and typed by the options, as DDL."""
         settle()
         return ddl(ReadOptions.of(self.options, streaming=None))
 
-    @in_a_sentence
+    @without_traceback
     def reader(self, schema: StructType) -> "DataSourceReader":
         """Gives the reader of a batch query; `schema` may be any choice of the columns, in any
         order."""
@@ -59,7 +59,7 @@ class KafkaliteDataSource(DataSource):
             return RefusedStream(refusal)
         return StreamReader(options, schema)
 
-    @in_a_sentence
+    @without_traceback
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         """Gives the writer of a batch query. Topics are only appended to."""
         from kafkalite.spark.sink import BatchWriter
@@ -71,7 +71,7 @@ class KafkaliteDataSource(DataSource):
             )
         return BatchWriter(WriteOptions.of(self.options, schema))
 
-    @in_a_sentence
+    @without_traceback
     def streamWriter(  # noqa: N802
         self,
         schema: StructType,

@@ -28,7 +28,6 @@ from kafkalite.spark.offsets import Position
 from kafkalite.spark.options.read import ReadOptions
 from kafkalite.spark.plan.first_micro_batch import FirstMicroBatch
 from kafkalite.spark.plan.group_progress import GroupProgress
-from kafkalite.spark.plan.logs import Log, open_log
 from kafkalite.spark.plan.planner import (
     commit_to_group,
     initial_offsets,
@@ -37,8 +36,9 @@ from kafkalite.spark.plan.planner import (
     tell,
     with_ids,
 )
+from kafkalite.spark.plan.topic_source import TopicSource, open_topic_source
 from kafkalite.spark.schema import check_schema
-from kafkalite.spark.sentence import in_a_sentence
+from kafkalite.spark.sentence import without_traceback
 
 __all__ = ["RefusedStream", "StreamReader"]
 
@@ -54,7 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._forget()
 
     def _forget(self) -> None:
-        self._log: Log | None = None
+        self._source: TopicSource | None = None
         self._first: FirstMicroBatch | None = None
         """None unless Spark asks for the start."""
         self._initial: Json = {}
@@ -76,16 +76,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- on the driver ----------------------------------------------------------------------------
 
-    @in_a_sentence
+    @without_traceback
     def initialOffset(self) -> Json:  # noqa: N802
         """Where a new query starts; Spark asks more than once and must hear the same."""
         if self._first is None:
             tell(self._options.warnings)
             check_schema(self._options, to_arrow_schema(self._schema, timezone="UTC"))
-            log = self._opened()
-            start = initial_offsets(self._options, log)
+            source = self._opened()
+            start = initial_offsets(self._options, source)
             self._first = FirstMicroBatch(self._options, start)
-            self._initial = with_ids(log, start.offsets).to_json()
+            self._initial = with_ids(source, start.offsets).to_json()
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -100,11 +100,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Has what is there when the query first asks read, and nothing that comes later."""
         self._is_available_now = True
 
-    @in_a_sentence
+    @without_traceback
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Where the next micro-batch ends; `start`, if there is none yet."""
-        log, begin = self._opened(), Position.from_json(start)
-        self._commit(log, begin)
+        source, begin = self._opened(), Position.from_json(start)
+        self._commit(source, begin)
         last_s = self._last_planned_s
         # A query that ends by itself does not wait: nothing more would come.
         waits = not (
@@ -112,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         found = next_end(
             self._options,
-            log,
+            source,
             begin,
             self._target,
             rows_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
@@ -130,13 +130,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets = self._first.end_of_new(begin.offsets, found.end.offsets)
         return found.end._replace(offsets=offsets).to_json()
 
-    def _commit(self, log: Log, begin: Position) -> None:
+    def _commit(self, source: TopicSource, begin: Position) -> None:
         """All before `begin` is in the sink: Spark has noted that micro-batch as done."""
         now_s = time.monotonic()
         if self._options.group is None or not self._progress.is_due(begin.offsets, now_s):
             return
         try:
-            commit_to_group(self._options, log, begin, is_first=self._progress.is_first)
+            commit_to_group(self._options, source, begin, is_first=self._progress.is_first)
         except KafkaliteError as error:
             if self._progress.is_first:
                 raise
@@ -149,29 +149,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ends of the partitions, for the query's progress."""
         return None if self._latest is None else self._latest.to_json()
 
-    @in_a_sentence
+    @without_traceback
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of a micro-batch. Raises `KafkaliteError`."""
-        log, begin, stop = self._opened(), Position.from_json(start), Position.from_json(end)
+        source, begin, stop = self._opened(), Position.from_json(start), Position.from_json(end)
         if self._first is not None:
             offsets, doubts = self._first.begin_of_planned(begin.offsets, stop.offsets)
             begin = begin._replace(offsets=offsets)
             tell(doubts)
-        return tasks_of(plan_between(self._options, log, begin, stop), log)
+        return tasks_of(plan_between(self._options, source, begin, stop), source)
 
     def commit(self, end: Json) -> None:
         """Nothing: the checkpoint knows."""
 
     def stop(self) -> None:
         """Closes the connections."""
-        if self._log is not None:
-            self._log.close()
+        if self._source is not None:
+            self._source.close()
         self._forget()
 
-    def _opened(self) -> Log:
-        if self._log is None:
-            self._log = open_log(self._options)
-        return self._log
+    def _opened(self) -> TopicSource:
+        if self._source is None:
+            self._source = open_topic_source(self._options)
+        return self._source
 
     # --- in tasks ---------------------------------------------------------------------------------
 
@@ -188,17 +188,17 @@ class RefusedStream(DataSourceStreamReader):
     def __init__(self, refusal: KafkaliteError) -> None:
         self._refusal = refusal
 
-    @in_a_sentence
+    @without_traceback
     def initialOffset(self) -> Json:  # noqa: N802
         """Raises the refusal."""
         raise self._refusal
 
-    @in_a_sentence
+    @without_traceback
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: ARG002, N802
         """Raises the refusal: a query with a checkpoint asks this first."""
         raise self._refusal
 
-    @in_a_sentence
+    @without_traceback
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:  # noqa: ARG002
         """Raises the refusal: where a micro-batch is repeated, this is asked first."""
         raise self._refusal

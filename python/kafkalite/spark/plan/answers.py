@@ -36,7 +36,6 @@ from kafkalite.client.network.connection import Closing
 from kafkalite.errors import InvalidArgumentError
 from kafkalite.spark.offsets import Position
 from kafkalite.spark.options.read import ClientOptions, ReadOptions, Topics
-from kafkalite.spark.plan.logs import Log, open_log
 from kafkalite.spark.plan.planner import (
     Plan,
     commit_to_group,
@@ -47,55 +46,56 @@ from kafkalite.spark.plan.planner import (
     with_ids,
 )
 from kafkalite.spark.plan.ranges import OPERATORS, Cut, PartitionTest
+from kafkalite.spark.plan.topic_source import TopicSource, open_topic_source
 from kafkalite.spark.schema import check_schema, columns_read_whole, csv_columns, ddl
 
-__all__ = ["Logs", "answer", "read_request"]
+__all__ = ["TopicSources", "answer", "read_request"]
 
-LOGS_KEPT = 16
+SOURCES_KEPT = 16
 
 _Key = tuple[ClientOptions, Topics | None]
 
 STREAM_OPS = ("initial", "latest", "between", "commit")
 
 
-class Logs(Closing):
-    """Logs that stay open from answer to answer: as many of the same brokers and client options as
-    were asked at once. Any thread's.
+class TopicSources(Closing):
+    """Sources that stay open from answer to answer: as many of the same brokers and client options
+    as were asked at once. Any thread may call it.
 
     A driver lives for months and may see other client options with each query, so that of those
-    that nobody asks only the last `LOGS_KEPT` stay: a log has a connection to each broker."""
+    that nobody asks only the last `SOURCES_KEPT` stay: each has a connection to each broker."""
 
     def __init__(self) -> None:
         """Opens nothing yet."""
         self._lock = threading.Lock()
-        self._idle: list[tuple[_Key, Log]] = []
+        self._idle: list[tuple[_Key, TopicSource]] = []
         """The one that was asked last is last."""
         self._is_closed = False
 
     @contextmanager
-    def lent(self, options: ReadOptions) -> Iterator[Log]:
-        """The log that the options name, for one question. It is closed if that fails: its
+    def lent(self, options: ReadOptions) -> Iterator[TopicSource]:
+        """The source that the options name, for one question. It is closed if that fails: its
         connections may be in any state."""
         key = (options.client, options.topics if options.topics.kind == "path" else None)
-        log = self._take(key) or open_log(options)
+        source = self._take(key) or open_topic_source(options)
         try:
-            yield log
+            yield source
         except BaseException:
-            log.close()
+            source.close()
             raise
-        self._keep(key, log)
+        self._keep(key, source)
 
-    def _take(self, key: _Key) -> Log | None:
+    def _take(self, key: _Key) -> TopicSource | None:
         with self._lock:
             for index in reversed(range(len(self._idle))):
                 if self._idle[index][0] == key:
                     return self._idle.pop(index)[1]
         return None
 
-    def _keep(self, key: _Key, log: Log) -> None:
+    def _keep(self, key: _Key, source: TopicSource) -> None:
         with self._lock:
-            self._idle.append((key, log))
-            kept = 0 if self._is_closed else LOGS_KEPT
+            self._idle.append((key, source))
+            kept = 0 if self._is_closed else SOURCES_KEPT
             left = [self._idle.pop(0)[1] for _ in range(len(self._idle) - kept)]
         for each in left:
             each.close()
@@ -105,11 +105,11 @@ class Logs(Closing):
         with self._lock:
             idle, self._idle = self._idle, []
             self._is_closed = True
-        for _, log in idle:
-            log.close()
+        for _, source in idle:
+            source.close()
 
 
-def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
+def answer(request: Mapping[str, Any], sources: TopicSources) -> dict[str, Any]:
     """See the module. Raises `KafkaliteError` and nothing else for a request of any content."""
     op = request.get("op")
     if op in ("schema", "prune"):
@@ -119,38 +119,42 @@ def answer(request: Mapping[str, Any], logs: Logs) -> dict[str, Any]:
         )
         return _schema(options) if op == "schema" else _prune(request, options)
     options = ReadOptions.of(_options(request), streaming=op in STREAM_OPS)
-    with logs.lent(options) as log:
-        return _answer(request, options, log)
+    with sources.lent(options) as source:
+        return _answer(request, options, source)
 
 
-def _answer(request: Mapping[str, Any], options: ReadOptions, log: Log) -> dict[str, Any]:
+def _answer(
+    request: Mapping[str, Any], options: ReadOptions, source: TopicSource
+) -> dict[str, Any]:
     op = request.get("op")
     if op in ("batch", "initial"):
         _check_schema(request, options)
     if op == "batch":
-        plan = plan_batch(options, log, _cut(request))
-        return _ranges(options, log, plan._replace(warnings=[*options.warnings, *plan.warnings]))
+        plan = plan_batch(options, source, _cut(request))
+        return _ranges(options, source, plan._replace(warnings=[*options.warnings, *plan.warnings]))
     if op == "between":
         # A stream has heard of its options by `schema`, and plans once a micro-batch.
         start, stop = _position(request, "start"), _position(request, "end")
-        return _ranges(options, log, plan_between(options, log, start, stop))
+        return _ranges(options, source, plan_between(options, source, start, stop))
     if op == "commit":
         is_first = request.get("first") is True
-        commit_to_group(options, log, _position(request, "start"), is_first=is_first)
+        commit_to_group(options, source, _position(request, "start"), is_first=is_first)
         return {}
     if op == "initial":
-        return {"offsets": with_ids(log, initial_offsets(options, log).offsets).to_json()}
+        return {"offsets": with_ids(source, initial_offsets(options, source).offsets).to_json()}
     if op == "latest":
-        return _latest(request, options, log)
+        return _latest(request, options, source)
     raise InvalidArgumentError(f"unknown op {op!r}")
 
 
-def _latest(request: Mapping[str, Any], options: ReadOptions, log: Log) -> dict[str, Any]:
+def _latest(
+    request: Mapping[str, Any], options: ReadOptions, source: TopicSource
+) -> dict[str, Any]:
     target = None if request.get("target") is None else _position(request, "target")
     limit = request.get("limit")
     found = next_end(
         options,
-        log,
+        source,
         _position(request, "start"),
         target,
         rows_max=_count(limit, "maxRows"),
@@ -183,12 +187,12 @@ def _prune(request: Mapping[str, Any], options: ReadOptions) -> dict[str, Any]:
     }
 
 
-def _ranges(options: ReadOptions, log: Log, plan: Plan) -> dict[str, Any]:
+def _ranges(options: ReadOptions, source: TopicSource, plan: Plan) -> dict[str, Any]:
     rows = []
     for each in plan.ranges:
-        directory = log.directory(each.topic_partition)
+        directory = source.directory(each.topic_partition)
         rows.append([*each] if directory is None else [*each, directory])
-    endpoint, read = log.endpoint(), read_request(options)
+    endpoint, read = source.endpoint(), read_request(options)
     if endpoint is not None:
         read["cluster.id"] = endpoint.cluster_id
     return {

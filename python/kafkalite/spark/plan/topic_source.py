@@ -1,4 +1,4 @@
-"""The logs that planning asks: topics of a cluster over the wire, or partitions in files."""
+"""Where planning learns what partitions and offsets there are: brokers, or the files of logs."""
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,6 +19,8 @@ from kafkalite.spark.options.java_regex import java_pattern
 from kafkalite.spark.options.read import ClientOptions, ReadOptions, Topics
 from kafkalite.spark.plan.endpoint import serves_cluster
 
+__all__ = ["ArrowEndpoint", "BrokerSource", "FileSource", "TopicSource", "open_topic_source"]
+
 ARROW_LISTENER = "kafkalite.arrow.listener"
 
 COMMIT_MS_MAX = 10_000
@@ -35,8 +37,8 @@ class ArrowEndpoint(NamedTuple):
     cluster_id: str
 
 
-class Log(Protocol):
-    """A log as planning asks it."""
+class TopicSource(Protocol):
+    """The topics of a cluster or of log directories, as planning asks for them."""
 
     def partitions(self, topics: Topics) -> list[Partition]:
         """The partitions that exist, in order. Raises `KafkaliteError` for one that does not."""
@@ -61,14 +63,14 @@ class Log(Protocol):
         """Where the broker serves Arrow on this machine, if it does."""
 
     def directory(self, partition: Partition) -> str | None:
-        """Where the files of a partition are, if they are read in place of a broker."""
+        """Where the files of a partition are, if they are read in topic_partition of a broker."""
 
     def close(self) -> None:
         """Gives back what it holds."""
 
 
-class WireLog(Closing):
-    """Topics of a cluster."""
+class BrokerSource(Closing):
+    """Topics of a cluster, over the wire."""
 
     def __init__(self, client: ClientOptions) -> None:
         """Connects when it is first asked."""
@@ -89,7 +91,7 @@ class WireLog(Closing):
         self._cluster.close()
 
     def partitions(self, topics: Topics) -> list[Partition]:
-        """See `Log`."""
+        """See `TopicSource`."""
         if topics.kind == "subscribePattern":
             pattern = java_pattern(topics.names[0])
             listed = self._admin.list_topics(include_internal=False)
@@ -112,7 +114,7 @@ class WireLog(Closing):
         return list(topics.partitions)
 
     def first(self, partitions: Iterable[Partition]) -> Offsets:
-        """See `Log`."""
+        """See `TopicSource`."""
         wanted = list(partitions)
         names = sorted({name for name, _ in wanted})
         # What is remembered of them may have gone since.
@@ -122,7 +124,7 @@ class WireLog(Closing):
         return self._listed(dict.fromkeys(there, EARLIEST))
 
     def ids(self, topics: Iterable[str], *, ask: bool = False) -> dict[str, str]:
-        """See `Log`. Brokers before 2.8 do not tell."""
+        """See `TopicSource`. Brokers before 2.8 do not tell."""
         names = sorted(topics)
         if ask:
             found = self._cluster.retry(lambda: self._cluster.refresh(names))
@@ -140,16 +142,17 @@ class WireLog(Closing):
             return ()
 
     def last(self, partitions: Iterable[Partition]) -> Offsets:
-        """See `Log`."""
+        """See `TopicSource`."""
         return self._listed(dict.fromkeys(partitions, LATEST))
 
     def at_time(self, timestamps: Mapping[Partition, int]) -> Offsets:
-        """See `Log`."""
+        """See `TopicSource`."""
         return self._listed(timestamps)
 
     def commit(self, group: str, offsets: Offsets, *, is_first: bool) -> None:
-        """See `Log`. A stream that waits for its group reads nothing: not for long, but for the
-        first commit, whose failure is the query's: its coordinator may be loading."""
+        """See `TopicSource`. A stream that waits for its group reads nothing, so it does not wait
+        long. It does for the first commit, whose failure fails the query: the coordinator may be
+        loading."""
         try:
             self._cluster.retry(
                 lambda: self._groups.alter(group, offsets),
@@ -173,9 +176,9 @@ class WireLog(Closing):
         return {partition: listed.offset for partition, listed in found.items()}
 
     def endpoint(self) -> ArrowEndpoint | None:
-        """See `Log`. The one broker's: a partition of another broker would be refused there. Where
-        there is none, or the broker does not say, as to who may not see its configurations, it is
-        asked for again after a pause: a broker may have been away."""
+        """See `TopicSource`. Only of a broker that is alone: it refuses partitions of others.
+        Where there is none, or the broker does not say, as to who may not see its configurations,
+        it is asked for again after a pause: a broker may have been away."""
         known = self._endpoint
         if known is not None and len(self._cluster.nodes) == 1 and serves_cluster(*known):
             return known
@@ -206,7 +209,7 @@ class WireLog(Closing):
         return None
 
 
-class FileLog:
+class FileSource:
     """Partitions of log directories, without a broker."""
 
     def __init__(self, paths: Sequence[str], isolation: str) -> None:
@@ -219,23 +222,24 @@ class FileLog:
         """Nothing is held."""
 
     def partitions(self, topics: Topics) -> list[Partition]:
-        """See `Log`."""
+        """See `TopicSource`."""
         del topics
         self._look()
         return sorted(self._directories)
 
     def first(self, partitions: Iterable[Partition]) -> Offsets:
-        """See `Log`."""
+        """See `TopicSource`."""
         found = self._look()
         return {each: found[each].start for each in partitions if each in found}
 
     def last(self, partitions: Iterable[Partition]) -> Offsets:
-        """See `Log`."""
+        """See `TopicSource`."""
         found = self._look()
         return {each: found[each].stop for each in partitions if each in found}
 
     def at_time(self, timestamps: Mapping[Partition, int]) -> Offsets:
-        """See `Log`. As a broker looks them up: by the time index, then headers, then one batch."""
+        """See `TopicSource`. As a broker looks them up: by time index, then headers, then one
+        batch."""
         return {each: self._find(each, timestamp) for each, timestamp in timestamps.items()}
 
     def ids(self, topics: Iterable[str], *, ask: bool = False) -> dict[str, str]:
@@ -247,12 +251,12 @@ class FileLog:
         """None: nobody serves."""
 
     def commit(self, group: str, offsets: Offsets, *, is_first: bool) -> None:
-        """See `Log`. The options refuse a group of files."""
+        """See `TopicSource`. The options refuse a group of files."""
         del group, offsets, is_first
         raise InvalidArgumentError("files have no consumer groups")
 
     def directory(self, partition: Partition) -> str | None:
-        """See `Log`."""
+        """See `TopicSource`."""
         if partition not in self._directories:
             self._look()
         return self._directories.get(partition)
@@ -262,13 +266,13 @@ class FileLog:
         found: dict[Partition, Range] = {}
         for path in self._paths:
             for topic, partition, start, stop in self._read(path).ranges:
-                place = (topic, partition)
-                if place in found:
-                    raise InvalidArgumentError(f"{name_of(place)} is in several paths")
-                found[place] = Range(topic, partition, start, stop)
-                name = name_of(place)
+                topic_partition = (topic, partition)
+                if topic_partition in found:
+                    raise InvalidArgumentError(f"{name_of(topic_partition)} is in several paths")
+                found[topic_partition] = Range(topic, partition, start, stop)
+                name = name_of(topic_partition)
                 real = Path(path).resolve()
-                self._directories[place] = str(real if real.name == name else real / name)
+                self._directories[topic_partition] = str(real if real.name == name else real / name)
         return found
 
     def _find(self, partition: Partition, timestamp_ms: int) -> int:
@@ -291,8 +295,8 @@ class FileLog:
         )
 
 
-def open_log(options: ReadOptions) -> Log:
+def open_topic_source(options: ReadOptions) -> TopicSource:
     """The brokers or the files that the options name; the caller closes it."""
     if options.topics.kind == "path":
-        return FileLog(options.topics.names, options.client.fetch.isolation)
-    return WireLog(options.client)
+        return FileSource(options.topics.names, options.client.fetch.isolation)
+    return BrokerSource(options.client)
