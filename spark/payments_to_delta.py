@@ -3,10 +3,10 @@
 
     python spark/payments_to_delta.py [--payments 200000]
 
-Delta's own streaming sink: a micro-batch is one commit of the table's log, in which its number is
-noted beside the query's; one that is there already is left out. What a driver that died had written
-and not committed no reader sees. Values that are no payments go to a dead-letter topic, with the
-headers of Kafka Connect. Both are held against what was sent.
+Delta's own streaming sink commits each micro-batch to the table's log, together with the ids of the
+query and of the micro-batch, and skips one that the log has already. Readers never see files that a
+driver wrote and did not commit. Values that are no payments go to a dead-letter topic, with the
+headers of Kafka Connect. Table and dead letters are compared with what was sent.
 """
 
 import argparse

@@ -97,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Has what is there when the query first asks read, and nothing that comes later."""
+        """Ends the run with what is there when the query first asks."""
         self._is_available_now = True
 
     @without_traceback
@@ -182,8 +182,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStream(DataSourceStreamReader):
-    """In place of a reader whose options are wrong: it says so when it is first asked. What is
-    raised while a reader is made, PySpark loses behind an error of its own."""
+    """Takes the place of a reader whose options are wrong, and says so when it is first asked:
+    PySpark hides what is raised while a reader is made behind an error of its own."""
 
     def __init__(self, refusal: KafkaliteError) -> None:
         self._refusal = refusal

@@ -9,7 +9,7 @@ SERVERS = spark.conf.get("orders.servers")
 
 @dp.table
 def orders() -> DataFrame:
-    """A streaming table: each run appends what the topic has more."""
+    """A streaming table: each run appends the new records of the topic."""
     return (
         spark.readStream.format("kafkalite")
         .option("kafka.bootstrap.servers", SERVERS)
@@ -26,7 +26,7 @@ def orders() -> DataFrame:
 
 @dp.materialized_view
 def revenue() -> DataFrame:
-    """By city; each run makes it anew."""
+    """Revenue by city, computed again by each run."""
     return spark.sql("SELECT city, count(*) orders, sum(cents) cents FROM orders GROUP BY city")
 
 
@@ -39,8 +39,8 @@ dp.create_sink(
 
 @dp.append_flow(target="minutes")
 def revenue_by_minute() -> DataFrame:
-    """A minute is written, once, when an order is ten seconds past it. In SQL, since a pipeline
-    looks tables up late, and `withWatermark` at once."""
+    """Each minute is written once, when an order is ten seconds past it. It is SQL since a pipeline
+    resolves tables late, and `withWatermark` needs them at once."""
     return spark.sql("""
         SELECT to_json(struct(unix_millis(window.start) AS start_ms, orders, cents)) AS value
         FROM (

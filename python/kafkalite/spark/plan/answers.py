@@ -1,6 +1,6 @@
 """Planning as JSON in, JSON out: what `kafkalite arrow serve` gives the columnar engine in the JVM.
  Offsets are as in the connector's JSON, those of a stream with the ids of topics
-(`offsets.Position`), by which it notices one that was deleted and made anew; a range is
+(`offsets.Position`), by which it notices that one was recreated; a range is
 `[topic, partition, start, stop]`, from files with the partition's directory as a fifth.
 
     {"op": "batch",   "options": {…}, …}                         ranges
@@ -17,7 +17,7 @@
     {"op": "schema",  "options": {…}, "streaming": true or null} schema, limit, warnings
     {"op": "prune",   "options": {…}, "columns": […], …}         whole: the columns to read whole
         "wanted": […]                                            the columns that a query wants
-        "fields": {"value": […]}                                 options: what it reads with as well
+        "fields": {"value": […]}                                 options: to be added to the given
 
 `batch` and `initial` take the `schema` of the rows, as a read request has it, and refuse one that
 records cannot have. `streaming` is null where nobody knows it yet. Where there are ranges, there

@@ -32,8 +32,8 @@ class GroupProgress:
 
     @property
     def is_first(self) -> bool:
-        """True before the first commit: what fails it is most likely wrong from the beginning, and
-        fails the query; what fails a later one is told, and tried again."""
+        """True before the first commit. Its failure fails the query, since most likely an option is
+        wrong; the failure of a later one is logged, and the commit tried again."""
         return self._offsets is None
 
     def is_due(self, offsets: Mapping[Any, int], now_s: float) -> bool:

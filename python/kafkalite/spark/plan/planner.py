@@ -58,8 +58,8 @@ class NextEnd(NamedTuple):
 
 
 def plan_batch(options: ReadOptions, source: TopicSource, cut: decide.Cut) -> Plan:
-    """The tasks of a batch query, or of what filters leave of it: nothing is asked about partitions
-    of which they leave nothing. Raises `KafkaliteError`."""
+    """The tasks of a batch query, cut by its filters: nothing is asked about partitions that they
+    exclude. Raises `KafkaliteError`."""
     partitions = source.partitions(options.topics)
     for bound in (options.start, options.stop):
         decide.check_names(bound, partitions)
@@ -148,7 +148,7 @@ def next_end(
 
 def _latest_offsets(options: ReadOptions, source: TopicSource, start: Position) -> Position:
     """The ends of all partitions. An end below the start of the same topic is asked for again: most
-    likely a broker is behind. So are all where a topic of a pattern has just been deleted."""
+    likely a broker is behind. All are where a topic of a pattern has just been deleted."""
     attempt = 1
     while True:
         is_last = attempt >= options.offset_attempts
@@ -171,9 +171,9 @@ def _latest_offsets(options: ReadOptions, source: TopicSource, start: Position) 
 def plan_between(
     options: ReadOptions, source: TopicSource, start: Position, stop: Position
 ) -> Plan:
-    """The tasks of a micro-batch: the same for the same offsets, as long as the log is there. A
-    topic that was recreated since the start is read from its beginning, and one that was since the
-    micro-batch was planned first has nothing in it any more."""
+    """The tasks of a micro-batch, which are the same for the same offsets as long as the log is
+    there. A topic that was recreated since the start is read from its beginning; of one that was
+    recreated since the micro-batch was first planned, nothing is read."""
     now = source.ids({topic for topic, _ in stop.offsets}, ask=True) if stop.ids else {}
     end = same_topics(stop, now)
     begin = same_topics(Position(same_topics(start, stop.ids), stop.ids), now)

@@ -63,9 +63,8 @@ OPERATORS: Mapping[str, Callable[[Any, tuple[Any, ...]], bool]] = {
 
 
 class Cut(NamedTuple):
-    """The cut that filters make in a batch: partitions for which all tests hold, offsets
-    `start .. stop`, and nothing that lies before the first record at or after `timestamp` (ms; -1:
-    it does not matter)."""
+    """The part of a batch that its filters leave: partitions for which all tests hold, offsets
+    `start .. stop`, beginning with the first record at or after `timestamp` (ms; -1: any)."""
 
     tests: tuple[PartitionTest, ...] = ()
     start: int = 0
@@ -140,10 +139,10 @@ def resolve(
 def batch_ranges(
     start: Offsets, stop: Offsets, first: Offsets, last: Offsets, cut: Cut
 ) -> tuple[list[Range], list[str]]:
-    """The ranges of a batch query, cut to what filters leave and then to what the logs have, and a
-    sentence for each piece of what is left to read that is not there (any more).
+    """The ranges of a batch query, cut by its filters and then to the logs, and a sentence for each
+    end that lies outside its log.
 
-    The cut's offsets alone count here: when the records were made that are gone, nobody knows.
+    Only the cut's offsets count here: nobody knows the timestamps of records that are gone.
 
     Raises `InvalidArgumentError` for a start behind its stop.
     """
@@ -168,8 +167,8 @@ def batch_ranges(
 
 
 def within(each: Range, lowest: int, highest: int) -> tuple[Range, list[str]]:
-    """Cuts a range, not empty, to a log of offsets `lowest .. highest`, and a sentence
-    for each end that is not in it."""
+    """Cuts a range that is not empty to a log of offsets `lowest .. highest`. Gives the range, and
+    a sentence for each end that lies outside the log."""
     name, losses = name_of(each.topic_partition), []
     if each.start < lowest:
         gone = min(each.stop, lowest) - each.start
@@ -184,8 +183,8 @@ def within(each: Range, lowest: int, highest: int) -> tuple[Range, list[str]]:
 
 
 def begin_later(ranges: Iterable[Range], at_time: Offsets) -> list[Range]:
-    """Ranges from the first offset at or after a timestamp on, of which `at_time` has each
-    partition's, -1 for none."""
+    """Ranges that begin with the first record at or after a timestamp, whose offset `at_time` has
+    for each partition (-1: there is none)."""
     found = []
     for each in ranges:
         begin = at_time[each.topic_partition]
