@@ -1,6 +1,9 @@
 """The examples of docs/SPARK.md and docs/PIPELINES.md run as they stand there, in their order."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import kafkalite.spark
 from kafkalite import Broker
 from spark.programs import pipeline
 from spark.records import create
+from spark.session import JVM_FLAGS
 from spark.test_writing import values
 
 pytestmark = pytest.mark.oracle
@@ -21,8 +25,8 @@ PAGES = Path(__file__).parents[2] / "docs"
 SERVERS, CHECKPOINTS = "127.0.0.1:9092", "checkpoints/"
 
 
-def examples(page: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(), re.DOTALL)
+def examples(page: str, language: str = "python") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (PAGES / page).read_text(), re.DOTALL)
 
 
 def test_the_examples_of_the_page_run(
@@ -86,3 +90,33 @@ def test_the_sinks_of_the_page_store_each_record_once(
             table = spark.read.format("delta").load(str(tmp_path / "tables" / "orders"))
             expected = [(1, "Oslo", 250), (2, "Lima", 990)]
             assert stored == sorted(map(tuple, table.collect())) == expected
+
+
+@pytest.mark.long
+def test_the_quick_start_of_the_page_keeps_a_table_up_to_date(
+    own_broker: Broker, tmp_path: Path
+) -> None:
+    """Its commands as they are, but for the installation, and the broker's start and port."""
+    first, second, *_ = examples("PIPELINES.md", "sh")
+    lines = [
+        line
+        for line in (first + second).splitlines()
+        if not line.startswith(("pip install", "kafkalite serve"))
+    ]
+    script = "\n".join(["set -e", *lines]).replace("localhost:9092", own_broker.bootstrap_servers)
+    for command in ("kafkalite topics create orders", "kafkalite produce orders"):
+        assert command in script
+        flag = f"--bootstrap-server {own_broker.bootstrap_servers}"
+        script = script.replace(command, f"{command} {flag}")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ran = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path, "JDK_JAVA_OPTIONS": " ".join(JVM_FLAGS)},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    rows = [line.split("|")[1:-1] for line in ran.stdout.splitlines() if line.startswith("|")]
+    cells = sorted([cell.strip() for cell in row] for row in rows[1:])
+    assert cells == [["1", "Oslo", "250"], ["2", "Lima", "990"]]
