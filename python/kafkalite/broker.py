@@ -513,8 +513,8 @@ def _refuse_unformatted(log_dirs: Sequence[Path]) -> None:
     for path in log_dirs:
         if not (path / "meta.properties").exists():
             raise KafkaliteError(
-                f"{path} is not formatted: kafkalite format --cluster-id ID --config FILE does "
-                "so, with the id of the controllers' cluster"
+                f"{path} is not formatted: run kafkalite format --cluster-id ID --config FILE, "
+                "with the cluster id of the controllers"
             )
 
 

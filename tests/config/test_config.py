@@ -104,6 +104,15 @@ def test_what_is_not_supported_is_refused_by_its_name(name: str, text: str) -> N
     assert refusal(name, text) == f"{name} is not supported: remove it to start"
 
 
+def test_a_broker_of_controllers_elsewhere_needs_an_id_of_its_own() -> None:
+    """It was 1, and the second such broker of a cluster could not register."""
+    joins = {"process.roles": "broker", "controller.quorum.bootstrap.servers": "127.0.0.1:9093"}
+    with pytest.raises(InvalidArgumentError, match=r"process\.roles=broker needs a node\.id"):
+        Config(joins)
+    assert Config({**joins, "node.id": "7"})["node.id"] == 7
+    assert Config({**joins, "broker.id": "7"})["node.id"] == 7
+
+
 def test_what_is_not_supported_may_be_written_down_as_it_is_anyway() -> None:
     assert Config({"sasl.enabled.mechanisms": "GSSAPI", "authorizer.class.name": ""}).warnings == []
 
@@ -135,7 +144,11 @@ def test_who_sets_what_has_no_effect_and_expects_one_is_told() -> None:
 
 def test_internal_topics_have_kafkas_replication_factors_in_a_cluster() -> None:
     names = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
-    joins = {"process.roles": "broker", "controller.quorum.bootstrap.servers": "127.0.0.1:9093"}
+    joins = {
+        "process.roles": "broker",
+        "node.id": "2",
+        "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
+    }
     alone, member = Config({}), Config(joins)
     assert [alone[name] for name in names] == [1, 1]
     assert [member[name] for name in names] == [3, 3]
@@ -283,7 +296,7 @@ def test_log_directories_that_are_one_or_lie_in_each_other_are_refused(tmp_path:
         (real, {"metadata.log.dir": inner}),
         (real, {"metadata.log.dir": link}),
     ):
-        with pytest.raises(InvalidArgumentError, match=r"are the same|lies in"):
+        with pytest.raises(InvalidArgumentError, match=r"are the same|is inside"):
             Config({"log.dirs": dirs, **keys}).check_directories()
     beside = f"{real},{real}-2,{tmp_path / 're'}"
     Config({"log.dirs": beside, "metadata.log.dir": real}).check_directories()

@@ -395,7 +395,7 @@ def test_a_directory_without_a_cluster_is_refused(
     node = Node(9, tmp_path / "node", kafka_controller)
     (node.data / "meta.properties").unlink()
     assert node.launch().exit_code() == 1
-    assert "is not formatted: kafkalite format" in node.told()
+    assert "is not formatted: run kafkalite format" in node.told()
 
 
 def test_a_broker_of_another_cluster_is_refused(

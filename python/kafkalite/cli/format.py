@@ -87,7 +87,13 @@ def _levels(given: dict[str, str]) -> list[messages.FeatureLevelRecord]:
 def command_line() -> argparse.ArgumentParser:
     """Its parser."""
     parser = new_parser("kafkalite format", DESCRIPTION, EXAMPLES)
-    parser.add_argument("--cluster-id", "-t", required=True, metavar="ID", help="the cluster's id")
+    parser.add_argument(
+        "--cluster-id",
+        "-t",
+        required=True,
+        metavar="ID",
+        help="the id of the cluster: the one that its controllers were formatted with",
+    )
     parser.add_argument(
         "--config",
         "-c",

@@ -171,7 +171,7 @@ class Config(Mapping[str, Any]):
                 raise InvalidArgumentError(f"the log directories {name} and {other} are the same")
             if path.startswith(os.path.join(outer, "")):  # noqa: PTH118 - see keys.py
                 raise InvalidArgumentError(
-                    f"the log directory {name} lies in {other}, which is one itself"
+                    f"the log directory {name} is inside {other}, which is a log directory too"
                 )
 
     def topic_configs(
@@ -333,6 +333,10 @@ def _check_roles(config: Config) -> None:
         )
     if "controller" not in roles:
         config.controllers()
+        if "node.id" not in config.given:
+            raise InvalidArgumentError(
+                "process.roles=broker needs a node.id that no other node of the cluster has"
+            )
         return
     voters = [each.partition("@")[0] for each in config["controller.quorum.voters"]]
     if voters and voters != [str(config["node.id"])]:
