@@ -1,4 +1,4 @@
-"""The note by which a stream's micro-batch is committed: one step for transactions of many tasks.
+"""The note that decides a stream's micro-batch: it names all transactions before the first is ended.
 
     driver    all tasks are done ──► note: micro-batch 7 is these transactions ──► EndTxn, EndTxn, …
     replay    a task, before it writes: is there a note of micro-batch 7?

@@ -15,8 +15,9 @@ again and again, since a stream goes on for months and brokers keep each id for 
 run side by side in one micro-batch need prefixes of their own: each aborts what others of its ids
 left open.
 
-A stream's ids are `<prefix>-<query id>-<task>-<attempt>`, again and again as well; attempts that
-run at once have different ones. What killed attempts and earlier runs left open, the driver aborts
+A stream's ids are `<prefix>-<query id>-<task>-<attempt>`, again and again as well. Attempts that
+run at once have different ones, save for one in `STAGE_ATTEMPTS` of those of a stage that Spark
+runs again: of these the later fences the earlier. What killed attempts and earlier runs left open, the driver aborts
 when it has committed a micro-batch. Before it commits the first transaction, it notes all of them
 (`commit_note.py`): a task of a replayed micro-batch that finds the note has it carried out, and
 writes nothing. So each row is there once, whatever the source gives to which task.
@@ -69,9 +70,9 @@ KILLED_TASKS_GO_ON_S: Final = 3.0
 """How long a task that Spark kills may write: its Python worker has two seconds to end
 (`spark.python.task.killTimeout`)."""
 STAGE_ATTEMPTS, TASK_ATTEMPTS = 61, 8
-"""A task of a stream has the product of them as ids. Spark numbers the attempts of all tasks
-through: by a prime, those of a stage that it runs again mostly have other ids. Attempts at a task
-within one run of its stage, as of speculation, are told apart by their own number."""
+"""A task of a stream uses their product, 488, as ids in turn. Spark numbers the attempts of all
+tasks consecutively: modulo a prime, those of a stage that it runs again mostly have other ids.
+Attempts at a task within one run of its stage, as of speculation, differ by their own number."""
 ABORT_PAUSE_S: Final = 0.25
 """Between two looks at what such tasks have begun."""
 
