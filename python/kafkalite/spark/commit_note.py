@@ -1,4 +1,4 @@
-"""The note that decides a stream's micro-batch: it names all transactions before the first is ended.
+"""The note that decides a stream's micro-batch: it names all transactions before the first ends.
 
     driver    all tasks are done ──► note: micro-batch 7 is these transactions ──► EndTxn, EndTxn, …
     replay    a task, before it writes: is there a note of micro-batch 7?

@@ -17,10 +17,10 @@ left open.
 
 A stream's ids are `<prefix>-<query id>-<task>-<attempt>`, again and again as well. Attempts that
 run at once have different ones, save for one in `STAGE_ATTEMPTS` of those of a stage that Spark
-runs again: of these the later fences the earlier. What killed attempts and earlier runs left open, the driver aborts
-when it has committed a micro-batch. Before it commits the first transaction, it notes all of them
-(`commit_note.py`): a task of a replayed micro-batch that finds the note has it carried out, and
-writes nothing. So each row is there once, whatever the source gives to which task.
+runs again: of these the later fences the earlier. What killed attempts and earlier runs left open,
+the driver aborts when it has committed a micro-batch. Before it commits the first transaction, it
+notes all of them (`commit_note.py`): a task of a replayed micro-batch that finds the note has it
+carried out, and writes nothing. So each row is there once, whatever the source gives to which task.
 """
 
 import json
