@@ -12,6 +12,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -56,6 +57,9 @@ if TYPE_CHECKING:
 METRICS_BACKLOG = 16
 CONTROL_THREADS = 2
 """One works; the other goes on when that does not come back from a log directory."""
+SAME_SIGNAL_S = 1.0
+"""A signal that comes so soon behind the first one counts as the same: a terminal sends Ctrl-C to
+all of its programs, and some of them pass it on to those that they have started."""
 YOUNG_OBJECTS_MAX = 5_000
 """Beyond them garbage is collected; a round of the control thread with fifty commits has more than
 Python's 700, and next to none are garbage by cycles."""
@@ -202,8 +206,12 @@ def _serve(
 def _leave(metadata: Metadata, stop_signals: set[signal.Signals]) -> None:
     """Has the controllers let the broker go, or a second signal end the wait for that."""
 
+    due = time.monotonic() + SAME_SIGNAL_S
+
     def give_up() -> None:
         signal.sigwait(stop_signals)
+        while time.monotonic() < due:
+            signal.sigwait(stop_signals)
         metadata.leave_at_once()
 
     with suppress(RuntimeError):  # no thread is to be had: the wait ends by itself

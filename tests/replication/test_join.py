@@ -239,7 +239,9 @@ def test_a_second_signal_stops_a_broker_whose_controllers_do_not_answer(
     node = Node(5, tmp_path / "five", kafka_controller).start()
     kafka_controller.kill()
     try:
+        # Both at once are one stop, as where Ctrl-C is passed on to who has got it as well.
         os.kill(node.pid, signal.SIGTERM)
+        os.kill(node.pid, signal.SIGINT)
         wait_until(lambda: "waits for the controllers to have its partitions led" in node.told())
         assert "60 s at most" in node.told()
         wait_until(lambda: "still waits for the controllers, 5 s" in node.told())
