@@ -393,6 +393,10 @@ pub const ARROW_BATCHES_BYTES_MIN: u64 = 64 * 1024 * 1024;
 pub const ARROW_BATCHES_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 pub const ARROW_ROOM_WAIT_MS: u64 = 30_000;
 
+/// The part of these bytes that reads may keep together for rows of batches that are not full,
+/// while they wait for the next rows; others send theirs before they wait.
+pub const ARROW_BATCHES_KEPT_PART: usize = 8;
+
 /// A request to the Arrow endpoint, bytes; a longer one closes its connection. Room for the
 /// schema of a thousand fields.
 pub const ARROW_REQUEST_BYTES_MAX: usize = 1 << 20;

@@ -49,8 +49,8 @@ impl BatchBounds {
         let items = growth.bytes_per_byte.saturating_mul(self.bytes);
         let decoded = typed.saturating_add(items).min(self.decoded_bytes());
         // Bytes as they stand in the log, and once more as texts of typed fields.
-        let texts = if growth.row_bytes > 0 { 2 } else { 1 };
-        let of_log = self.bytes.saturating_mul(texts);
+        let texts = if growth.row_bytes > 0 { self.bytes } else { 0 };
+        let of_log = self.bytes.saturating_add(texts);
         of_log.saturating_add(rows).saturating_add(decoded)
     }
 }
@@ -125,8 +125,40 @@ impl ColumnBuilder {
         });
     }
 
+    /// Gives back the memory that is kept for rows to come. There must be none unfinished;
+    /// `start_partition` is due next.
+    pub fn release(&mut self) {
+        debug_assert_eq!(self.rows, 0);
+        self.typed = TypedRows::new(&self.shape);
+        (self.topic, self.partition) = (None, None);
+        (self.keys, self.values) = (BinaryColumn::new(), BinaryColumn::new());
+        (self.key_sizes, self.value_sizes) = (SizeColumn::default(), SizeColumn::default());
+        (self.offsets, self.timestamps) = (Vec::new(), Vec::new());
+        (self.timestamp_nulls, self.timestamp_types) = (Vec::new(), Vec::new());
+        self.headers = HeadersColumn::new();
+    }
+
     pub fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// The most bytes of memory that a batch of the rows so far takes; 0 if there are none.
+    pub fn unfinished_bytes(&self) -> usize {
+        if self.rows == 0 {
+            return 0;
+        }
+        let HeadersColumn { keys, values, .. } = &self.headers;
+        let columns = [&self.keys, &self.values, keys, values];
+        let of_log: usize = columns.iter().map(|each| each.bytes.capacity()).sum();
+        let is_typed = self.key_growth.row_bytes + self.value_growth.row_bytes > 0;
+        let texts = if is_typed { self.bytes } else { 0 };
+        // Columns that are the same in all rows are there for as many as a batch may have.
+        let rows = (self.bounds.rows).saturating_mul(self.shape.row_bytes(self.place.len()));
+        let decoded = self.decoded_bytes.min(self.bounds.decoded_bytes());
+        of_log
+            .saturating_add(texts)
+            .saturating_add(rows)
+            .saturating_add(decoded)
     }
 
     /// No column needs a look into the records: the count of a batch is enough.

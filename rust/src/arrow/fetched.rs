@@ -3,6 +3,8 @@
 //! fetch of one partition.
 //!
 //! The memory in use is one chunk, one Arrow batch and, for compressed ones, one inflated batch.
+//! Whoever bounds the memory of many streams lets one wait (`receive`) with what its rows take so
+//! far, and takes more before it has them become a whole batch (`next_full`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -38,6 +40,11 @@ pub trait FetchSource: Send {
 
     /// The next chunk, of the partition at hand or of another one; `None` after the last.
     fn next_chunk(&mut self) -> std::result::Result<Option<FetchedChunk<Self::Bytes>>, String>;
+
+    /// Says whether the next chunk may have to be waited for, as one from another process.
+    fn may_wait(&self) -> bool {
+        true
+    }
 }
 
 /// An iterator over the rows of all chunks. After an error every further call gives the same error.
@@ -52,6 +59,8 @@ pub struct FetchedStream<S: FetchSource> {
 }
 
 struct Chunk<B> {
+    topic: String,
+    partition: i32,
     records: B,
     stop: i64,
     batches: FetchedBatches,
@@ -82,47 +91,74 @@ impl<S: FetchSource> FetchedStream<S> {
 
     /// The next rows, at least one and of one partition; `None` after the last.
     fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
-        loop {
-            if let Some(mut chunk) = self.chunk.take() {
-                let filled = chunk.fill(&mut self.builder, &mut self.scratch);
-                if filled.map_err(|error| self.describe(&error))? == Walked::Full {
-                    self.chunk = Some(chunk);
-                    match self.finish()? {
-                        Some(batch) => return Ok(Some(batch)),
-                        None => continue,
-                    }
-                }
+        while self.receive()? {
+            if let Some(batch) = self.build()? {
+                return Ok(Some(batch));
             }
-            let Some(next) = self.source.next_chunk()? else {
-                self.partition = None;
-                return match self.builder.rows() {
-                    0 => Ok(None),
-                    _ => self.finish(),
-                };
-            };
-            let place = (next.topic, next.partition);
-            self.chunk = Some(Chunk {
-                records: next.records,
-                stop: next.stop,
-                batches: FetchedBatches::new(next.start, &next.aborted),
-                batch: None,
-            });
-            if self.partition.as_ref() != Some(&place) {
-                let rows_before = match self.builder.rows() {
-                    0 => None,
-                    _ => self.finish()?,
-                };
-                self.builder.start_partition(&place.0, place.1);
-                self.partition = Some(place);
-                if rows_before.is_some() {
-                    return Ok(rows_before);
-                }
+        }
+        self.finish()
+    }
+
+    /// Waits for a chunk, unless there is one at hand; false after the last. Before a wait it gives
+    /// back the memory that was kept for the rows to come, unless there are rows already.
+    pub fn receive(&mut self) -> std::result::Result<bool, String> {
+        if self.chunk.is_none() {
+            let is_idle = self.builder.rows() == 0 && self.source.may_wait();
+            if is_idle && self.partition.take().is_some() {
+                self.builder.release();
+            }
+            self.chunk = self.source.next_chunk()?.map(Chunk::new);
+        }
+        Ok(self.chunk.is_some())
+    }
+
+    /// A full batch of what has been received, and of what comes without a wait. `None`: more is to
+    /// be received, or, where there is no more, `finish` has the last rows.
+    pub fn next_full(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
+        while self.chunk.is_some() || (!self.source.may_wait() && self.receive()?) {
+            if let Some(batch) = self.build()? {
+                return Ok(Some(batch));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The most bytes of memory that a batch of the rows gathered so far
+    /// takes; 0 if there are none.
+    pub fn unfinished_bytes(&self) -> usize {
+        self.builder.unfinished_bytes()
+    }
+
+    /// Takes rows of the chunk at hand, until a batch is full or the chunk has no more. `None`: no
+    /// batch is full yet.
+    fn build(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
+        let Some(mut chunk) = self.chunk.take() else {
+            return Ok(None);
+        };
+        if !chunk.is_of(self.partition.as_ref()) {
+            if self.builder.rows() > 0 {
+                self.chunk = Some(chunk);
+                return self.finish();
+            }
+            self.builder.start_partition(&chunk.topic, chunk.partition);
+            self.partition = Some((chunk.topic.clone(), chunk.partition));
+        }
+        let filled = chunk.fill(&mut self.builder, &mut self.scratch);
+        match filled.map_err(|error| self.describe(&error))? {
+            Walked::Exhausted => Ok(None),
+            Walked::Full => {
+                self.chunk = Some(chunk);
+                self.finish()
             }
         }
     }
 
-    fn finish(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
-        self.builder.finish().map_err(|error| error.to_string())
+    /// The rows gathered so far; `None` if there are none, or all of them are left out.
+    pub fn finish(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
+        match self.builder.rows() {
+            0 => Ok(None),
+            _ => self.builder.finish().map_err(|error| error.to_string()),
+        }
     }
 
     fn describe(&self, error: &Error) -> String {
@@ -134,6 +170,21 @@ impl<S: FetchSource> FetchedStream<S> {
 }
 
 impl<B: AsRef<[u8]>> Chunk<B> {
+    fn new(fetched: FetchedChunk<B>) -> Chunk<B> {
+        Chunk {
+            batches: FetchedBatches::new(fetched.start, &fetched.aborted),
+            topic: fetched.topic,
+            partition: fetched.partition,
+            records: fetched.records,
+            stop: fetched.stop,
+            batch: None,
+        }
+    }
+
+    fn is_of(&self, place: Option<&(String, i32)>) -> bool {
+        place.is_some_and(|(topic, partition)| *topic == self.topic && *partition == self.partition)
+    }
+
     /// Takes rows until the builder is full, or the chunk has no more.
     fn fill(&mut self, builder: &mut ColumnBuilder, scratch: &mut Scratch) -> Result<Walked> {
         let bytes = self.records.as_ref();
@@ -252,13 +303,18 @@ mod tests {
     use crate::batch::header::{CRC_AT, compute_crc, patch_offset_and_epoch};
     use crate::batch::{BatchBuilder, BatchOptions, EndTransactionMarker};
 
-    struct Given(std::vec::IntoIter<FetchedChunk<Vec<u8>>>);
+    /// Chunks of a source that may wait for them, or not.
+    struct Given(std::vec::IntoIter<FetchedChunk<Vec<u8>>>, bool);
 
     impl FetchSource for Given {
         type Bytes = Vec<u8>;
 
         fn next_chunk(&mut self) -> std::result::Result<Option<FetchedChunk<Vec<u8>>>, String> {
             Ok(self.0.next())
+        }
+
+        fn may_wait(&self) -> bool {
+            self.1
         }
     }
 
@@ -294,7 +350,7 @@ mod tests {
             rows: rows_max,
             bytes: 1 << 20,
         };
-        let source = Given(chunks.into_iter());
+        let source = Given(chunks.into_iter(), true);
         FetchedStream::new(source, &Shape::all(), bounds)
             .map(|batch| {
                 let batch = batch.expect("good records");
@@ -334,6 +390,48 @@ mod tests {
         assert_eq!(offsets, (0..10).collect::<Vec<_>>());
     }
 
+    /// The number of rows of each batch of up to four, and the bytes kept at the beginning,
+    /// whenever more is to be received, and at the end.
+    fn received(source: impl FetchSource) -> (Vec<usize>, Vec<usize>) {
+        let bounds = BatchBounds {
+            rows: 4,
+            bytes: 1 << 20,
+        };
+        let mut stream = FetchedStream::new(source, &Shape::all(), bounds);
+        let (mut rows, mut kept_bytes) = (Vec::new(), vec![stream.unfinished_bytes()]);
+        while stream.receive().expect("a chunk") {
+            match stream.next_full().expect("good records") {
+                Some(batch) => rows.push(batch.num_rows()),
+                None => kept_bytes.push(stream.unfinished_bytes()),
+            }
+        }
+        let last = stream.finish().expect("good records");
+        rows.extend(last.map(|batch| batch.num_rows()));
+        kept_bytes.push(stream.unfinished_bytes());
+        (rows, kept_bytes)
+    }
+
+    #[test]
+    fn a_stream_that_waits_keeps_what_its_rows_take_and_nothing_without_rows() {
+        let (six, three) = (batch(0, 6, Codec::Lz4), batch(6, 3, Codec::None));
+        let most = BatchBounds {
+            rows: 4,
+            bytes: 1 << 20,
+        };
+        let most = most.memory_bytes(&Shape::all(), 1);
+        for (may_wait, expected) in [
+            (true, [false, true, true, false].as_slice()),
+            (false, &[false, true, false]),
+        ] {
+            let chunks = vec![chunk(0, six.clone(), 0, 9), chunk(0, three.clone(), 6, 9)];
+            let (rows, kept_bytes) = received(Given(chunks.into_iter(), may_wait));
+            assert_eq!(rows, [4, 4, 1]);
+            let is_kept: Vec<bool> = kept_bytes.iter().map(|bytes| *bytes > 0).collect();
+            assert_eq!(is_kept, expected);
+            assert!(kept_bytes.iter().all(|bytes| *bytes < most / 10));
+        }
+    }
+
     /// The rows of each Arrow batch of 1,000 such values, read as JSON with these fields.
     fn typed_rows(value: &str, fields: Vec<Field>) -> Vec<usize> {
         let schema = Schema::new(fields);
@@ -350,7 +448,7 @@ mod tests {
             builder.append(offset, None, value, &[]).expect("it fits");
         }
         let records = builder.finish().expect("it is built");
-        let source = Given(vec![chunk(0, records, 0, 1_000)].into_iter());
+        let source = Given(vec![chunk(0, records, 0, 1_000)].into_iter(), true);
         let bounds = BatchBounds {
             rows: 10_000,
             bytes: 100_000,
@@ -451,7 +549,7 @@ mod tests {
         };
         let shape = Shape::choose(&request).expect("no columns");
         let bounds = BatchBounds { rows: 4, bytes: 1 };
-        FetchedStream::new(Given(chunks.into_iter()), &shape, bounds)
+        FetchedStream::new(Given(chunks.into_iter(), true), &shape, bounds)
             .map(|batch| batch.map(|batch| batch.num_rows()))
             .collect()
     }
@@ -494,7 +592,7 @@ mod tests {
         let mut records = batch(0, 3, Codec::None);
         let last = records.len() - 3;
         records[last] ^= 1;
-        let source = Given(vec![chunk(4, records, 0, 3)].into_iter());
+        let source = Given(vec![chunk(4, records, 0, 3)].into_iter(), true);
         let bounds = BatchBounds {
             rows: 10,
             bytes: 100,

@@ -6,24 +6,37 @@
 //! A batch that alone takes more than there is goes when there is no other. One that finds no room
 //! waits a while, and its read is refused then: clients may hold each other up (a task that reads
 //! two partitions side by side).
+//!
+//! A read that waits for a broker, maybe in vain, takes nothing meanwhile. With rows of a batch
+//! that is not full it may keep what these take, as long as all that wait so keep a small part
+//! together; else it sends them first. Nobody who keeps some waits for more: its rows go as
+//! they are if there is none.
 
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
-use crate::limits::{ARROW_BATCHES_BYTES_MAX, ARROW_BATCHES_BYTES_MIN};
+use crate::limits::{ARROW_BATCHES_BYTES_MAX, ARROW_BATCHES_BYTES_MIN, ARROW_BATCHES_KEPT_PART};
 
 pub(super) struct BatchMemory {
     bytes_max: usize,
-    used_bytes: Mutex<usize>,
+    used: Mutex<Used>,
     changed: Condvar,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Used {
+    bytes: usize,
+    /// Bytes of these that reads keep that wait for their rows.
+    kept_bytes: usize,
 }
 
 /// Memory that a batch holds, until this is dropped.
 pub(super) struct Taken<'a> {
     memory: &'a BatchMemory,
     bytes: usize,
+    is_kept: bool,
 }
 
 impl BatchMemory {
@@ -34,7 +47,7 @@ impl BatchMemory {
         });
         BatchMemory {
             bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
-            used_bytes: Mutex::default(),
+            used: Mutex::default(),
             changed: Condvar::new(),
         }
     }
@@ -50,50 +63,79 @@ impl BatchMemory {
         is_stopping: impl Fn() -> bool,
     ) -> Result<Taken<'_>> {
         let deadline = Instant::now() + wait;
-        let mut used_bytes = self.used_bytes.lock();
-        while *used_bytes > 0 && used_bytes.saturating_add(bytes) > self.bytes_max {
-            let is_late = self
-                .changed
-                .wait_until(&mut used_bytes, deadline)
-                .timed_out();
+        let mut used = self.used.lock();
+        while !self.has_room_beside(used.bytes, bytes) {
+            let is_late = self.changed.wait_until(&mut used, deadline).timed_out();
             if is_late || is_stopping() {
                 return Err(Error::InvalidArgument(format!(
                     "the Arrow endpoint has no memory for this read now: its batches may take {bytes} bytes, those of \
-                     other reads {used_bytes} of {}; ask for fewer batch.rows and batch.bytes, or later",
-                    self.bytes_max
+                     other reads {} of {}; ask for fewer batch.rows and batch.bytes, or later",
+                    used.bytes, self.bytes_max
                 )));
             }
         }
-        *used_bytes = used_bytes.saturating_add(bytes);
+        used.bytes = used.bytes.saturating_add(bytes);
         Ok(Taken {
             memory: self,
             bytes,
+            is_kept: false,
         })
+    }
+
+    fn has_room_beside(&self, others_bytes: usize, bytes: usize) -> bool {
+        others_bytes == 0 || others_bytes.saturating_add(bytes) <= self.bytes_max
     }
 
     /// Has those who wait look whether the server stops.
     pub fn wake(&self) {
-        drop(self.used_bytes.lock());
+        drop(self.used.lock());
         self.changed.notify_all();
     }
 }
 
-impl Taken<'_> {
+impl<'a> Taken<'a> {
     /// Gives back what is beyond so many bytes.
     pub fn shrink_to(&mut self, bytes: usize) {
-        let spare_bytes = self.bytes.saturating_sub(bytes);
-        if spare_bytes == 0 {
-            return;
+        let used = self.memory.used.lock();
+        self.set(used, bytes.min(self.bytes), false);
+    }
+
+    /// Keeps up to so many bytes for a wait of which nobody knows how long it takes. False, and
+    /// nothing has changed: those that wait keep too much already.
+    pub fn keep(&mut self, bytes: usize) -> bool {
+        let bytes = bytes.min(self.bytes);
+        let used = self.memory.used.lock();
+        let kept_bytes = used.kept_bytes.saturating_add(bytes);
+        if kept_bytes > self.memory.bytes_max / ARROW_BATCHES_KEPT_PART {
+            return false;
         }
-        self.bytes -= spare_bytes;
-        let mut used_bytes = self.memory.used_bytes.lock();
+        self.set(used, bytes, true);
+        true
+    }
+
+    /// Has so many bytes after a wait, if there are as many. False: it has what it has kept.
+    pub fn grow_to(&mut self, bytes: usize) -> bool {
+        let used = self.memory.used.lock();
+        let others_bytes = used.bytes - self.bytes;
+        let has_room = self.memory.has_room_beside(others_bytes, bytes);
+        self.set(used, if has_room { bytes } else { self.bytes }, false);
+        has_room
+    }
+
+    fn set(&mut self, mut used: MutexGuard<'a, Used>, bytes: usize, is_kept: bool) {
+        let kept_bytes = if self.is_kept { self.bytes } else { 0 };
         assert!(
-            *used_bytes >= spare_bytes,
+            used.bytes >= self.bytes && used.kept_bytes >= kept_bytes,
             "no more is given back than was taken"
         );
-        *used_bytes -= spare_bytes;
-        drop(used_bytes);
-        self.memory.changed.notify_all();
+        used.bytes = used.bytes - self.bytes + bytes;
+        used.kept_bytes = used.kept_bytes - kept_bytes + if is_kept { bytes } else { 0 };
+        let is_less = bytes < self.bytes;
+        (self.bytes, self.is_kept) = (bytes, is_kept);
+        drop(used);
+        if is_less {
+            self.memory.changed.notify_all();
+        }
     }
 }
 
@@ -139,7 +181,7 @@ mod tests {
         third.shrink_to(20);
         assert!(room.take(1, NOT_LONG, || false).is_err());
         drop((first, third, fourth));
-        assert_eq!(*room.used_bytes.lock(), 0);
+        assert_eq!(*room.used.lock(), Used::default());
     }
 
     #[test]
@@ -151,6 +193,24 @@ mod tests {
         let small = room.take(1, NOT_LONG, || false).expect("room");
         assert!(room.take(usize::MAX, NOT_LONG, || false).is_err());
         drop(small);
+    }
+
+    #[test]
+    fn reads_that_wait_for_rows_keep_a_small_part_and_take_more_only_if_it_is_there() {
+        let room = room();
+        let mut first = room.take(60, NOT_LONG, || false).expect("room");
+        let mut second = room.take(40, NOT_LONG, || false).expect("room");
+        assert!(!first.keep(13), "an eighth of 100 is 12");
+        assert!(first.keep(8));
+        assert!(!second.keep(5), "together they would keep 13");
+        assert!(second.keep(4));
+        let third = room.take(88, NOT_LONG, || false).expect("room");
+        assert!(!first.grow_to(9) && !second.grow_to(5), "all is taken");
+        assert!(first.keep(8) && second.keep(4), "what they have had");
+        drop(third);
+        assert!(first.grow_to(60) && !second.grow_to(41) && second.grow_to(40));
+        drop((first, second));
+        assert_eq!(*room.used.lock(), Used::default());
     }
 
     #[test]

@@ -8,11 +8,12 @@ use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::writer::StreamEncoder;
 use arrow_schema::{ArrowError, Schema};
 
-use super::batch_memory::BatchMemory;
+use super::batch_memory::{BatchMemory, Taken};
 use super::request::{LENGTH_BYTES, Request, request_length};
 use super::{Home, Losses, Rows};
 use crate::crash::or_error;
@@ -52,6 +53,12 @@ enum End {
 impl From<io::Error> for End {
     fn from(_: io::Error) -> End {
         End::Lost
+    }
+}
+
+impl From<ArrowError> for End {
+    fn from(error: ArrowError) -> End {
+        End::Failed(sentence_of(&error))
     }
 }
 
@@ -163,29 +170,52 @@ impl Connection<'_> {
         batch_bytes: usize,
         losses: &[String],
     ) -> std::result::Result<(), End> {
-        let arrow = |error: ArrowError| End::Failed(sentence_of(&error));
         let mut schema = Schema::clone(&rows.schema());
         if !losses.is_empty() {
             let told = serde_json::json!(losses).to_string();
             schema.metadata.insert(LOSSES.to_owned(), told);
         }
-        let mut encoder = StreamEncoder::try_new(&schema).map_err(arrow)?;
+        let mut encoder = StreamEncoder::try_new(&schema)?;
         let wait = Duration::from_millis(ARROW_ROOM_WAIT_MS);
-        loop {
-            let mut taken = self
-                .batch_memory
-                .take(batch_bytes, wait, self.is_stopping)?;
-            let Some(batch) = rows.next() else {
-                break;
-            };
-            if (self.is_stopping)() {
-                return Err(End::Failed("the Arrow endpoint is stopping".to_owned()));
+        let mut kept: Option<Taken<'_>> = None;
+        while rows.wait()? {
+            if let Some(mut taken) = kept.take_if(|taken| !taken.grow_to(batch_bytes)) {
+                self.send_batch(&mut encoder, rows.finish_batch()?, &mut taken)?;
             }
-            let batch = batch.map_err(arrow)?;
-            taken.shrink_to(batch.get_array_memory_size());
-            write_buffers(self.stream, &encoder.encode(&batch).map_err(arrow)?)?;
+            let mut taken = match kept.take() {
+                Some(taken) => taken,
+                None => self
+                    .batch_memory
+                    .take(batch_bytes, wait, self.is_stopping)?,
+            };
+            match rows.next_batch()? {
+                None if taken.keep(rows.unfinished_bytes()) => kept = Some(taken),
+                None => self.send_batch(&mut encoder, rows.finish_batch()?, &mut taken)?,
+                full => self.send_batch(&mut encoder, full, &mut taken)?,
+            }
         }
-        write_buffers(self.stream, &encoder.finish().map_err(arrow)?)?;
+        if let Some(mut taken) = kept {
+            self.send_batch(&mut encoder, rows.finish_batch()?, &mut taken)?;
+        }
+        write_buffers(self.stream, &encoder.finish()?)?;
+        Ok(())
+    }
+
+    /// Sends a batch, for which there may be no rows; `taken` is given back as far as it does not
+    /// need it.
+    fn send_batch(
+        &self,
+        encoder: &mut StreamEncoder,
+        batch: Option<RecordBatch>,
+        taken: &mut Taken<'_>,
+    ) -> std::result::Result<(), End> {
+        if (self.is_stopping)() {
+            return Err(End::Failed("the Arrow endpoint is stopping".to_owned()));
+        }
+        if let Some(batch) = batch {
+            taken.shrink_to(batch.get_array_memory_size());
+            write_buffers(self.stream, &encoder.encode(&batch)?)?;
+        }
         Ok(())
     }
 
@@ -270,10 +300,12 @@ mod tests {
     use std::sync::Arc;
     use std::thread;
 
-    use arrow_array::{BinaryArray, RecordBatch, RecordBatchIterator};
+    use arrow_array::{BinaryArray, RecordBatchIterator};
     use arrow_ipc::reader::StreamReader;
+    use arrow_schema::SchemaRef;
+    use parking_lot::{Condvar, Mutex};
 
-    use super::super::{ArrowServer, ReadRequest, ServerSettings};
+    use super::super::{ArrowServer, ReadRequest, ReadRows, RowsAtHand, ServerSettings};
     use super::*;
 
     struct Panics;
@@ -315,16 +347,20 @@ mod tests {
     const BATCHES: usize = 32;
 
     /// More rows than the buffers of a connection take.
+    fn much() -> impl ReadRows {
+        let value = vec![0; 1 << 20];
+        let values = BinaryArray::from_vec(vec![&value]);
+        let batch = RecordBatch::try_from_iter([("value", Arc::new(values) as _)]);
+        let batch = batch.expect("a batch");
+        let batches = vec![batch.clone(); BATCHES].into_iter().map(Ok);
+        RowsAtHand::new(RecordBatchIterator::new(batches, batch.schema()))
+    }
+
     struct Much;
 
     impl Home for Much {
         fn read(&self, _: ReadRequest, _: &Losses) -> Result<Rows> {
-            let value = vec![0; 1 << 20];
-            let values = BinaryArray::from_vec(vec![&value]);
-            let batch = RecordBatch::try_from_iter([("value", Arc::new(values) as _)]);
-            let batch = batch.expect("a batch");
-            let batches = vec![batch.clone(); BATCHES].into_iter().map(Ok);
-            Ok(Box::new(RecordBatchIterator::new(batches, batch.schema())))
+            Ok(Box::new(much()))
         }
 
         fn answer(&self, op: &str, _: &[u8]) -> Result<Vec<u8>> {
@@ -393,6 +429,151 @@ mod tests {
         };
         let bytes_taken = request.map(is_open).take_while(|open| *open).count();
         assert!((1..1_000).contains(&bytes_taken), "{bytes_taken}");
+        assert!(server.stop());
+    }
+
+    /// A broker that has no records yet for the reads of one topic.
+    #[derive(Clone, Default)]
+    struct Silent(Arc<(Mutex<State>, Condvar)>);
+
+    #[derive(Default)]
+    struct State {
+        waiting: usize,
+        is_over: bool,
+    }
+
+    impl Silent {
+        fn until(&self, is_so: impl Fn(&State) -> bool, then: impl FnOnce(&mut State)) {
+            let (state, changed) = &*self.0;
+            let mut state = state.lock();
+            changed.wait_while(&mut state, |state| !is_so(state));
+            then(&mut state);
+            changed.notify_all();
+        }
+    }
+
+    impl Home for Silent {
+        fn read(&self, request: ReadRequest, _: &Losses) -> Result<Rows> {
+            Ok(match request.topic.as_str() {
+                "silent" => Box::new(SilentRows(self.clone(), much())),
+                "trickling" => Box::new(TricklingRows(self.clone(), much(), 0)),
+                _ => Box::new(much()),
+            })
+        }
+
+        fn answer(&self, op: &str, _: &[u8]) -> Result<Vec<u8>> {
+            panic!("no {op} is expected")
+        }
+    }
+
+    struct SilentRows<R>(Silent, R);
+
+    impl<R: ReadRows> ReadRows for SilentRows<R> {
+        fn schema(&self) -> SchemaRef {
+            self.1.schema()
+        }
+
+        fn wait(&mut self) -> std::result::Result<bool, ArrowError> {
+            self.0.until(|_| true, |state| state.waiting += 1);
+            self.0.until(|state| state.is_over, |_| ());
+            self.1.wait()
+        }
+
+        fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, ArrowError> {
+            self.1.next_batch()
+        }
+
+        fn finish_batch(&mut self) -> std::result::Result<Option<RecordBatch>, ArrowError> {
+            self.1.finish_batch()
+        }
+
+        fn unfinished_bytes(&self) -> usize {
+            self.1.unfinished_bytes()
+        }
+    }
+
+    /// Rows of which one comes, and no more before it is over: with less than a batch may have.
+    struct TricklingRows<R>(Silent, R, usize);
+
+    impl<R: ReadRows> ReadRows for TricklingRows<R> {
+        fn schema(&self) -> SchemaRef {
+            self.1.schema()
+        }
+
+        fn wait(&mut self) -> std::result::Result<bool, ArrowError> {
+            self.2 += 1;
+            if self.2 > 1 {
+                self.0.until(|state| state.is_over, |_| ());
+            }
+            Ok(self.2 <= 2)
+        }
+
+        fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, ArrowError> {
+            Ok(None)
+        }
+
+        fn finish_batch(&mut self) -> std::result::Result<Option<RecordBatch>, ArrowError> {
+            self.1.next_batch()
+        }
+
+        fn unfinished_bytes(&self) -> usize {
+            usize::MAX
+        }
+    }
+
+    fn with_little_memory(home: &Silent) -> ArrowServer {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let settings = ServerSettings {
+            memory_bytes: Some(1), // as little as there may be: room for one of the batches below
+            ..ServerSettings::default()
+        };
+        let server = ArrowServer::start(listener, Box::new(home.clone()), settings, None);
+        server.expect("a server")
+    }
+
+    fn read(server: &ArrowServer, topic: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(server.address()).expect("a connection");
+        let request = serde_json::json!({
+            "op": "read", "topic": topic, "partition": 0, "batch.bytes": 40 << 20
+        });
+        let request = request.to_string();
+        let length = (request.len() as u32).to_be_bytes();
+        let sent = stream.write_all(&[&length[..], request.as_bytes()].concat());
+        sent.expect("a request");
+        stream
+    }
+
+    fn batches(stream: TcpStream) -> impl Iterator<Item = RecordBatch> {
+        let reader = StreamReader::try_new(stream, None).expect("a schema");
+        reader.map(|batch| batch.expect("a batch"))
+    }
+
+    /// Tasks that waited for a broker that was down held the memory of all batches, and those of
+    /// another broker's topics were refused after half a minute.
+    #[test]
+    fn reads_that_wait_for_rows_keep_no_memory_from_one_that_has_them() {
+        const READS: usize = 8;
+        let home = Silent::default();
+        let server = with_little_memory(&home);
+        let waiting: Vec<_> = (0..READS).map(|_| read(&server, "silent")).collect();
+        home.until(|state| state.waiting == READS, |_| ());
+        assert_eq!(batches(read(&server, "busy")).count(), BATCHES);
+        home.until(|_| true, |state| state.is_over = true);
+        for stream in waiting {
+            assert_eq!(batches(stream).count(), BATCHES);
+        }
+        assert!(server.stop());
+    }
+
+    #[test]
+    fn rows_that_take_too_much_to_be_kept_are_sent_before_the_next_are_waited_for() {
+        let home = Silent::default();
+        let server = with_little_memory(&home);
+        let mut rows = batches(read(&server, "trickling"));
+        assert_eq!(rows.next().expect("the first").num_rows(), 1);
+        assert_eq!(batches(read(&server, "busy")).count(), BATCHES);
+        home.until(|_| true, |state| state.is_over = true);
+        assert_eq!(rows.count(), 1);
         assert!(server.stop());
     }
 }

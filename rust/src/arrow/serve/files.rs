@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatchIterator;
 
 use super::request::refuse;
-use super::{Losses, ReadRequest, Rows};
+use super::{Losses, ReadRequest, Rows, RowsAtHand};
 use crate::arrow::plan::{LogRead, OffsetSpec, Offsets, ReadOptions};
 use crate::arrow::stream::LogStream;
 use crate::error::{Error, Result};
@@ -109,12 +109,13 @@ fn read(request: &ReadRequest, directory: &Path, losses: &Losses) -> Result<Rows
         }
         _ => {}
     }
-    Ok(Box::new(LogStream::new(Arc::new(read))))
+    Ok(Box::new(RowsAtHand::new(LogStream::new(Arc::new(read)))))
 }
 
 fn no_rows(request: &ReadRequest) -> Rows {
     let schema = request.shape.schema().clone();
-    Box::new(RecordBatchIterator::new(std::iter::empty(), schema))
+    let none = RecordBatchIterator::new(std::iter::empty(), schema);
+    Box::new(RowsAtHand::new(none))
 }
 
 /// A partition's directory: the path itself, or in it.

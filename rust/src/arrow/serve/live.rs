@@ -167,6 +167,11 @@ impl FetchSource for LiveSource {
         }
         Ok(None)
     }
+
+    /// The log is on a disk of this machine.
+    fn may_wait(&self) -> bool {
+        false
+    }
 }
 
 impl LiveSource {

@@ -28,13 +28,98 @@ pub use server::{ArrowServer, ServerSettings};
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatchReader;
+use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, SchemaRef};
 use parking_lot::Mutex;
 
+use super::fetched::{FetchSource, FetchedStream};
 use crate::error::Result;
 
 /// The rows of one read, made batch by batch as they are sent.
-pub type Rows = Box<dyn RecordBatchReader + Send>;
+pub type Rows = Box<dyn ReadRows>;
+
+/// See `Rows`. Whoever has them sent takes memory for a batch before the rows become one, and has
+/// little or none while they are waited for, as those of hundreds of reads may be for minutes.
+pub trait ReadRows: Send {
+    fn schema(&self) -> SchemaRef;
+
+    /// Waits until there is something to make rows of. False: `finish_batch` has the last ones.
+    fn wait(&mut self) -> std::result::Result<bool, ArrowError>;
+
+    /// A full batch; `None` if more must be waited for.
+    fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, ArrowError>;
+
+    /// A batch of the rows that there are; `None` if there are none.
+    fn finish_batch(&mut self) -> std::result::Result<Option<RecordBatch>, ArrowError>;
+
+    /// The most bytes of memory that this batch takes.
+    fn unfinished_bytes(&self) -> usize;
+}
+
+impl<S: FetchSource> ReadRows for FetchedStream<S> {
+    fn schema(&self) -> SchemaRef {
+        RecordBatchReader::schema(self)
+    }
+
+    fn wait(&mut self) -> std::result::Result<bool, ArrowError> {
+        self.receive().map_err(of_sentence)
+    }
+
+    fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, ArrowError> {
+        self.next_full().map_err(of_sentence)
+    }
+
+    fn finish_batch(&mut self) -> std::result::Result<Option<RecordBatch>, ArrowError> {
+        self.finish().map_err(of_sentence)
+    }
+
+    fn unfinished_bytes(&self) -> usize {
+        FetchedStream::unfinished_bytes(self)
+    }
+}
+
+fn of_sentence(sentence: String) -> ArrowError {
+    ArrowError::ExternalError(sentence.into())
+}
+
+/// Rows that nothing has to be waited for.
+pub(super) struct RowsAtHand<R> {
+    reader: R,
+    is_over: bool,
+}
+
+impl<R> RowsAtHand<R> {
+    pub fn new(reader: R) -> RowsAtHand<R> {
+        RowsAtHand {
+            reader,
+            is_over: false,
+        }
+    }
+}
+
+impl<R: RecordBatchReader + Send> ReadRows for RowsAtHand<R> {
+    fn schema(&self) -> SchemaRef {
+        self.reader.schema()
+    }
+
+    fn wait(&mut self) -> std::result::Result<bool, ArrowError> {
+        Ok(!self.is_over)
+    }
+
+    fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, ArrowError> {
+        let batch = self.reader.next().transpose()?;
+        self.is_over = batch.is_none();
+        Ok(batch)
+    }
+
+    fn finish_batch(&mut self) -> std::result::Result<Option<RecordBatch>, ArrowError> {
+        Ok(None)
+    }
+
+    fn unfinished_bytes(&self) -> usize {
+        0
+    }
+}
 
 /// Where the rows come from. Called on the threads of connections, several at a time; may block.
 pub trait Home: Send + Sync {
