@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicReference;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
@@ -39,6 +40,10 @@ import org.slf4j.LoggerFactory;
  */
 public final class KafkaliteSource implements TableProvider, DataSourceRegister {
   static final String NAME = "kafkalite";
+
+  /** An option that no user sets; kafkalite/spark/options/write.py takes it. */
+  private static final String QUERY_ID = "kafkalite.query.id";
+
   private static final Logger LOG = LoggerFactory.getLogger(KafkaliteSource.class);
 
   /** The ways to say what is read that are no paths. */
@@ -147,7 +152,32 @@ public final class KafkaliteSource implements TableProvider, DataSourceRegister 
 
     @Override
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-      return inPython.newWriteBuilder(info);
+      String query = SparkSession.active().sparkContext().getLocalProperty("sql.streaming.queryId");
+      return inPython.newWriteBuilder(query == null ? info : OfStream.of(info, query));
+    }
+  }
+
+  /**
+   * What a streaming query writes, be it in {@code foreachBatch}, with its id among the options:
+   * Spark tells the tasks of it, but not Python's writer on the driver, which aborts what they have
+   * begun if the write fails before one of them is done.
+   */
+  private record OfStream(LogicalWriteInfo info, CaseInsensitiveStringMap options)
+      implements LogicalWriteInfo {
+    static OfStream of(LogicalWriteInfo info, String query) {
+      Map<String, String> options = new HashMap<>(info.options().asCaseSensitiveMap());
+      options.put(QUERY_ID, query);
+      return new OfStream(info, new CaseInsensitiveStringMap(options));
+    }
+
+    @Override
+    public String queryId() {
+      return info.queryId();
+    }
+
+    @Override
+    public StructType schema() {
+      return info.schema();
     }
   }
 }

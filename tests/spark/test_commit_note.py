@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import pyarrow
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kafkalite import Broker
@@ -174,6 +175,65 @@ def test_a_save_of_foreachbatch_leaves_nothing_open_of_attempts_that_do_not_coun
     assert values(servers, topic, committed=True) == ["of attempt 1"]
     with Cluster(servers) as cluster:
         assert list(open_ids(cluster, f"{messages[0].query}-")) == []
+
+
+@pytest.mark.parametrize("is_save", [True, False])
+def test_what_killed_tasks_leave_open_is_aborted_where_no_task_was_done(
+    spark: SparkSession, broker: Broker, tmp_path: Path, is_save: bool
+) -> None:
+    """Only tasks that were done told the driver by which ids, in a save of `foreachBatch` and in a
+    stream whose checkpoint Python did not know. Readers waited for fifteen minutes."""
+    servers, name = broker.bootstrap_servers, f"killed-{uuid.uuid4().hex[:8]}"
+    for each in (name, f"{name}-source"):
+        create(servers, each, PARTITIONS)
+    send(servers, [Record(f"{name}-source", b"", partition=each) for each in range(PARTITIONS)])
+
+    def rows(_batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        task = TaskContext.get()
+        assert task is not None
+        while task.partitionId() == 0:  # until it is killed
+            yield pyarrow.record_batch({"value": ["x" * 1_000] * 100})
+        with Cluster(servers) as cluster:
+            while not open_ids(cluster, f"{name}-"):
+                time.sleep(0.05)  # between two polls
+        raise RuntimeError("the other task has begun its transaction")
+
+    target = {
+        "kafka.bootstrap.servers": servers,
+        "topic": name,
+        "kafka.transactional.id": name,
+        "kafka.batch.size": "20000",
+    }
+
+    def save(batch: DataFrame, _number: int) -> None:
+        written = batch.mapInArrow(rows, "value string").write
+        written.format("kafkalite").mode("append").options(**target).save()
+
+    source = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": f"{name}-source",
+        "startingOffsets": "earliest",
+    }
+    arriving = spark.readStream.format("kafkalite").options(**source).load()
+    if is_save:
+        writer = arriving.writeStream.foreachBatch(save)
+    else:
+        written = arriving.mapInArrow(rows, "value string")
+        writer = written.writeStream.format("kafkalite").options(**target)
+    settings = {
+        "spark.sql.streaming.checkpointLocation": str(tmp_path),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
+    }
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        with pytest.raises(StreamingQueryException, match="has begun its transaction"):
+            writer.trigger(availableNow=True).start().awaitTermination()
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+    with Cluster(servers) as cluster:
+        assert list(open_ids(cluster, f"{name}-")) == []
 
 
 # --- without Spark --------------------------------------------------------------------------------

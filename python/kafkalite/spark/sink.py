@@ -119,7 +119,7 @@ class BatchWriter(DataSourceArrowWriter):
         if query_id is None:
             name = f"{self._ids}{task.partitionId()}-{task.taskAttemptId()}"
             return _write(self._options, iterator, name)
-        query = f"{self._options.transactional_id_prefix}-{query_id}-b"
+        query = _query_of_save(self._options, query_id)
         return _write(self._options, iterator, _id(query, task), MicroBatch(query, None))
 
     def commit(self, messages: Messages) -> None:
@@ -150,7 +150,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def _own_ids(self, messages: Messages) -> str:
         """How the transactional ids of its tasks begin."""
-        query = _query(messages)
+        query, query_id = _query(messages), self._options.query_id
+        if query is None and query_id is not None:  # before any task is done
+            query = _query_of_save(self._options, query_id)
         return self._ids if query is None else f"{query}-"
 
 
@@ -195,7 +197,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """On the driver, after a task or the commit has failed: the latter may have been decided,
         and is then carried out."""
         query, transactions = _query(messages), _transactions(messages)
-        query = query or _query_of_checkpoint(self._options)  # before any task is done
+        query = query or _query_of_driver(self._options)  # before any task is done
         if query is None:
             return
         with suppress(KafkaliteError), _cluster(self._options) as cluster:
@@ -275,17 +277,24 @@ def _query(messages: Messages) -> str | None:
     return next((each.query for each in _written(messages) if each.query is not None), None)
 
 
-def _query_of_checkpoint(options: WriteOptions) -> str | None:
-    """Finds the query of a stream whose checkpoint is an option, and on a disk of this machine."""
-    prefix, checkpoint = options.transactional_id_prefix, options.checkpoint
-    if prefix is None or checkpoint is None:
+def _query_of_save(options: WriteOptions, query_id: str) -> str:
+    """A query in whose `foreachBatch` rows are saved: what of them is open is not a stream's."""
+    return f"{options.transactional_id_prefix}-{query_id}-b"
+
+
+def _query_of_driver(options: WriteOptions) -> str | None:
+    """Finds the query of a stream as the driver learns it: from the columnar engine, or out of its
+    checkpoint, if that is an option, and on a disk of this machine."""
+    prefix, query_id = options.transactional_id_prefix, options.query_id
+    if prefix is None:
         return None
-    try:
-        folder = checkpoint.removeprefix("file://").removeprefix("file:")
-        told = json.loads(Path(folder, "metadata").read_text())
-    except (OSError, ValueError):
-        return None
-    query_id = told.get("id") if isinstance(told, dict) else None
+    if query_id is None and options.checkpoint is not None:
+        folder = options.checkpoint.removeprefix("file://").removeprefix("file:")
+        try:
+            told = json.loads(Path(folder, "metadata").read_text())
+        except (OSError, ValueError):
+            return None
+        query_id = told.get("id") if isinstance(told, dict) else None
     return f"{prefix}-{query_id}" if isinstance(query_id, str) else None
 
 

@@ -27,6 +27,8 @@ TRANSACTIONAL_ID_PREFIX = "kafkalite-spark"
 HEADERS = "array<struct<key:string,value:binary>>"
 # What Spark itself puts among the options of a streaming query.
 OF_SPARK = ("checkpointlocation", "queryname", "outputmode", "asyncprogresstrackingenabled")
+QUERY_ID = "kafkalite.query.id"
+"""What the columnar engine puts there (spark/jvm/KafkaliteSource.java)."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class WriteOptions:
     """None: no transactions."""
     checkpoint: str | None = None
     """Its location, of a stream that says it by an option."""
+    query_id: str | None = None
+    """That of the streaming query that writes, if the columnar engine is there to say it."""
     warnings: tuple[str, ...] = ()
 
     @staticmethod
@@ -71,14 +75,14 @@ class WriteOptions:
             raise InvalidArgumentError(
                 "transactional is false, but kafka.transactional.id names a transactional id"
             )
-        checkpoint = options.get("checkpointlocation")
-        return WriteOptions(servers, topic, checked, prefix, checkpoint, tuple(warnings))
+        checkpoint, query_id = options.get("checkpointlocation"), options.get(QUERY_ID)
+        return WriteOptions(servers, topic, checked, prefix, checkpoint, query_id, tuple(warnings))
 
 
 def _check_names(options: Mapping[str, str]) -> list[str]:
     warnings = []
     for name in options:
-        if name.startswith("kafka.") or name in OF_SPARK:
+        if name.startswith("kafka.") or name in (*OF_SPARK, QUERY_ID):
             continue
         row = row_of(name)
         if row.name in ("path", "paths"):
