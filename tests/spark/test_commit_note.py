@@ -412,12 +412,42 @@ def test_a_note_of_many_tasks_takes_several_partitions(
     with Cluster(servers) as cluster:
         note = CommitNote(cluster, name, TIMEOUT_MS)
         note.commit(7, topic, many, 5)
-        assert note._read() == (7, many, 5)
+        assert note._read() == (7, many, 5, 0)
         note.commit(8, topic, few, 0)
-        assert note._read() == (8, few, 0)
+        assert note._read() == (8, few, 0, 0)
         with pytest.raises(KafkaliteError, match=r"the 2 partitions of .*: write by fewer tasks"):
             note.commit(9, topic, handles, 3)
-        assert note._read() == (8, few, 0)
+        assert note._read() == (8, few, 0, 0)
+
+
+@pytest.mark.parametrize("is_other_topic", [False, True])
+def test_a_note_that_is_written_anew_is_not_read_with_what_is_left_of_the_former(
+    servers: str, topic: str, name: str, monkeypatch: pytest.MonkeyPatch, is_other_topic: bool
+) -> None:
+    """A driver was down amid its commit until all of its transactions were aborted, and fewer tasks
+    wrote the micro-batch again. The second chunk of the first note remained behind the only one of
+    the second, the query failed at each start, and said that its group was not its own; behind
+    one in another topic the first note counted, and the micro-batch was written once more."""
+    again = topic
+    if is_other_topic:
+        again = f"z{topic}"
+        create(servers, again, PARTITIONS)
+    written: list[OpenTransaction] = []
+    monkeypatch.setattr(commit_note, "end", lambda *_, **__: None)
+    monkeypatch.setattr(
+        commit_note, "fates", lambda _, of: [Fate.OPEN if of == written else Fate.ABORTED] * len(of)
+    )
+    with Cluster(servers) as cluster:
+        note = CommitNote(cluster, name, TIMEOUT_MS)
+        for rewrites, tasks in enumerate([900, 4, 3, 900]):
+            written = [
+                OpenTransaction(f"{name}-{task}-{rewrites}", 3 * task, 0) for task in range(tasks)
+            ]
+            note.commit(7, again if rewrites % 2 else topic, written, tasks)
+            assert note._read() == (7, written, tasks, rewrites)
+        written = written[:2]
+        note.commit(8, topic, written, 2)
+        assert note._read() == (8, written, 2, 0)
 
 
 def test_a_micro_batch_that_comes_with_more_rows_than_it_had_is_told(
@@ -484,3 +514,9 @@ def test_offsets_of_somebody_else_in_the_querys_group_are_told(
         GroupAdmin(cluster).alter(name, {(topic, 0): 12})
         with pytest.raises(KafkaliteError, match="offsets that are no note of a micro-batch"):
             CommitNote(cluster, name, TIMEOUT_MS).is_committed(3)
+
+
+@pytest.mark.parametrize("chunks", [["1/2:AAAA"], ["who/knows:AAAA"], ["1/1:AAAA", "1/1:AAAA"]])
+def test_chunks_that_are_no_whole_note_are_refused(chunks: list[str]) -> None:
+    with pytest.raises(KafkaliteError, match="offsets that are no note of a micro-batch"):
+        commit_note.joined("orders", chunks)

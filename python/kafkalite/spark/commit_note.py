@@ -17,10 +17,16 @@ died had left under way of a note the next driver aborts before it decides. That
 named and was aborted nevertheless, its time being over before anybody ended it, `_finish` finds:
 none was committed, and all is written anew; some were, and there is a sentence that says what to
 do, since only a user knows.
+
+A long note is several offsets, its chunks, all of them written in one transaction. One that is
+written anew for the same micro-batch may have fewer, or those of another topic, and leaves some of
+the former beside it. So its chunks begin with `<how many times it was written anew>/<chunks>:`, and
+those of the last writing are the note. A note that was written once has no such head.
 """
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -44,6 +50,8 @@ __all__ = ["CommitNote"]
 
 METADATA_CHARS = 4_096
 """An offset has so many at most: `offset.metadata.max.bytes`, as brokers have it by default."""
+HEAD_CHARS = 16
+"""Of these, for what a chunk of a note that is written anew begins with."""
 NOTE_BYTES_MAX = 16 << 20
 """An inflated note has so many at most: that of a hundred thousand tasks has two million."""
 
@@ -53,6 +61,8 @@ class _Note(NamedTuple):
     transactions: list[OpenTransaction]
     rows: int
     """The number that the micro-batch has."""
+    rewrites: int = 0
+    """How many times it was written anew."""
 
 
 class CommitNote:
@@ -113,7 +123,8 @@ class CommitNote:
                 f"'{lost[0].transactional_id}' was aborted before the last task was done; "
                 f"kafka.transaction.timeout.ms is {self._timeout_ms}"
             )
-        found = self._chunks(topic, transactions, rows)
+        rewrites = note.rewrites + 1 if note is not None and note.batch_id == batch_id else 0
+        found = self._chunks(topic, packed(self._name, transactions, rows), rewrites)
         chunks = {(topic, at): chunk for at, chunk in enumerate(found)}
         offsets = dict.fromkeys(chunks, (batch_id, -1))
         deciding.commit_offsets(GroupMetadata(self._name), offsets, chunks)
@@ -202,22 +213,47 @@ class CommitNote:
             return None
         batch_id = max(offset for offset, _ in offsets.values())
         places = sorted(place for place, (offset, _) in offsets.items() if offset == batch_id)
-        text = "".join(offsets[place][1] for place in places)
-        return _Note(batch_id, *unpacked(self._name, text))
+        rewrites, text = joined(self._name, [offsets[place][1] for place in places])
+        return _Note(batch_id, *unpacked(self._name, text), rewrites)
 
-    def _chunks(self, topic: str, transactions: Sequence[OpenTransaction], rows: int) -> list[str]:
-        """The note as metadata of partitions of the topic: offsets are taken of those that there
-        are."""
-        text = packed(self._name, transactions, rows)
-        starts = range(0, len(text), METADATA_CHARS)
+    def _chunks(self, topic: str, text: str, rewrites: int) -> list[str]:
+        """The text of a note as metadata of partitions of the topic: offsets are taken of those
+        that there are."""
+        room = METADATA_CHARS - HEAD_CHARS
+        chunks = [text[start : start + room] for start in range(0, len(text), room)]
         partitions_count = len(self._cluster.retry(lambda: self._cluster.topic(topic)).partitions)
-        if len(starts) > partitions_count:
+        if len(chunks) > partitions_count:
             raise KafkaliteError(
-                f"nothing was committed: the note of {len(transactions)} transactions takes "
-                f"{len(text)} characters, and the {partitions_count} partitions of {topic} take "
-                f"{METADATA_CHARS} each: write by fewer tasks, with .coalesce(…)"
+                f"nothing was committed: the note of the micro-batch takes {len(text)} "
+                f"characters, and the {partitions_count} partitions of {topic} take {room} each: "
+                "write by fewer tasks, with .coalesce(…)"
             )
-        return [text[start : start + METADATA_CHARS] for start in starts]
+        return [f"{rewrites}/{len(chunks)}:{chunk}" if rewrites else chunk for chunk in chunks]
+
+
+def joined(name: str, chunks: Sequence[str]) -> tuple[int, str]:
+    """How many times a note was written anew, and its text, out of all chunks that there are, in
+    their order. Raises `KafkaliteError` where some are missing."""
+    writings: dict[tuple[int, int], list[str]] = {}
+    for chunk in chunks:
+        head, _, text = chunk.rpartition(":")
+        found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", head)
+        if head and not found:
+            raise _no_note(name)
+        writing = (int(found[1]), int(found[2])) if found else (0, 0)
+        writings.setdefault(writing, []).append(text)
+    rewrites, count = max(writings)
+    texts = writings[rewrites, count]
+    if rewrites and len(texts) != count:
+        raise _no_note(name)
+    return rewrites, "".join(texts)
+
+
+def _no_note(name: str) -> KafkaliteError:
+    return KafkaliteError(
+        f"group '{name}' has offsets that are no note of a micro-batch: the group belongs to "
+        "this query alone"
+    )
 
 
 def packed(name: str, transactions: Sequence[OpenTransaction], rows: int) -> str:
@@ -255,8 +291,5 @@ def unpacked(name: str, text: str) -> tuple[list[OpenTransaction], int]:
             for task, attempt, producer_id, epoch in columns
         ]
     except (ValueError, TypeError, RecursionError, zlib.error) as error:
-        raise KafkaliteError(
-            f"group '{name}' has offsets that are no note of a micro-batch: the group belongs to "
-            "this query alone"
-        ) from error
+        raise _no_note(name) from error
     return found, rows
