@@ -27,6 +27,7 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   /** In place of a length or a message: a sentence follows, and the connection ends. */
   private static final int FAILURE = -1;
 
+  /** Within which a broker takes a connection, and has begun to answer. */
   private static final int CONNECT_MS_MAX = 10_000;
 
   private final SocketChannel channel;
@@ -37,7 +38,8 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   private final String secret;
 
   /** How long nothing may come; 0 for any time. */
-  private final long silenceMsMax;
+  private long silenceMsMax;
+  private String silenceOption = "";
 
   /** Whether the bytes that come next are those of a message whose length has just been read. */
   private boolean afterLength;
@@ -67,17 +69,23 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
     }
   }
 
-  /**
-   * A connection to a broker's endpoint at this address, which fails if nothing comes for so long:
-   * a broker that hangs would hold its task, and the query, for ever.
-   */
-  static Endpoint ofBroker(String address, long silenceMsMax) throws IOException {
-    return new Endpoint(address, null, silenceMsMax);
+  /** A connection to a broker's endpoint at this address, which fails if it does not answer soon. */
+  static Endpoint ofBroker(String address) throws IOException {
+    return new Endpoint(address, null, CONNECT_MS_MAX);
   }
 
   /** A connection to a child, which says itself that it waits for too long. */
   static Endpoint ofChild(String address, String secret) throws IOException {
     return new Endpoint(address, secret, 0);
+  }
+
+  /**
+   * From now on it fails if nothing comes for so long: a broker that hangs would hold its task, and
+   * the query, for ever.
+   */
+  void limitSilence(long pollTimeoutMs) {
+    silenceMsMax = pollTimeoutMs;
+    silenceOption = " (kafkaConsumer.pollTimeoutMs)";
   }
 
   void send(ObjectNode request) throws IOException {
@@ -111,7 +119,7 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
     selector.selectedKeys().clear();
     if (ready == 0 && silenceMsMax > 0 && !Thread.currentThread().isInterrupted()) {
       throw new IOException("the Arrow endpoint " + address + " sent nothing for " + silenceMsMax
-          + " ms (kafkaConsumer.pollTimeoutMs)");
+          + " ms" + silenceOption);
     }
   }
 

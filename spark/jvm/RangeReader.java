@@ -89,15 +89,16 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
 
   /**
    * Asks that broker, whose schema comes before any row; false if it is gone since the
-   * range was planned, or refuses: no row has been handed on, and the child reads all
-   * of them, or says why not.
+   * range was planned, hangs, or refuses: no row has been handed on, and the child reads
+   * all of them, or says why not.
    */
   private boolean beginAtBroker(ObjectNode request) throws IOException {
-    long silenceMsMax = request.path("client").path("poll.timeout.ms").asLong();
+    long pollTimeoutMs = request.path("client").path("poll.timeout.ms").asLong();
     request.remove(List.of("bootstrap.servers", "client")); // a broker reads its own logs only
     try {
-      endpoint = Endpoint.ofBroker(range.endpoint(), silenceMsMax);
+      endpoint = Endpoint.ofBroker(range.endpoint());
       begin(endpoint, request);
+      endpoint.limitSilence(pollTimeoutMs);
       return true;
     } catch (ClosedByInterruptException stopped) {
       throw stopped;
