@@ -1,13 +1,14 @@
-"""Plots what a pipeline's streaming queries did: rows a second, how long each micro-batch
+"""Plots what a pipeline's streaming queries did: rows per second, how long each micro-batch
 took, and how much it left to read.
 
-Rate and latency say whether a query keeps up; lag says whether it has.
+Rate and latency say whether a query keeps up; lag says whether it has. Each micro-batch is a level
+line, as long as it took; nothing is drawn where there was none, as between two runs of a query.
 """
 
 import datetime
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +17,17 @@ from pyspark.sql.streaming import StreamingQueryListener
 import kafkalite.spark
 
 AWAIT_S = 30
+PAUSE_S = 0.5
+"""Spark takes less between two micro-batches, if there is something to read."""
 
 
 class Batch(NamedTuple):
     """A micro-batch that is done."""
 
     query: str
-    ended_s: float
+    run: str
+    """Another one each time that the query is started."""
+    began_s: float
     """Seconds since 1970."""
     rows: int
     took_s: float
@@ -35,14 +40,19 @@ class Batch(NamedTuple):
         """As Spark reports it."""
         lag = kafkalite.spark.lag(progress)
         began = datetime.datetime.fromisoformat(progress["timestamp"])
-        took_s = progress["batchDuration"] / 1000
         return Batch(
             str(progress["id"]),
-            began.timestamp() + took_s,
+            str(progress["runId"]),
+            began.timestamp(),
             progress["numInputRows"],
-            took_s,
+            progress["batchDuration"] / 1000,
             math.nan if lag is None else lag,
         )
+
+    @property
+    def ended_s(self) -> float:
+        """Seconds since 1970."""
+        return self.began_s + self.took_s
 
 
 class Progress(StreamingQueryListener):
@@ -76,6 +86,22 @@ class Progress(StreamingQueryListener):
             self._has_ended.notify_all()
 
 
+def line(batches: Sequence[Batch], values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Times and values of the micro-batches of one query, with a gap wherever it paused or was
+    started again."""
+    times_s: list[float] = []
+    heights: list[float] = []
+    last: Batch | None = None
+    for batch, value in zip(batches, values, strict=True):
+        if last and (last.run != batch.run or batch.began_s - last.ended_s > PAUSE_S):
+            times_s.append(last.ended_s)
+            heights.append(math.nan)
+        times_s += (batch.began_s, batch.ended_s)
+        heights += (value, value)
+        last = batch
+    return times_s, heights
+
+
 def draw(batches: Sequence[Batch], title: str, path: Path) -> None:
     """Draws all queries over one time axis, which begins with the first micro-batch."""
     import matplotlib as mpl
@@ -83,24 +109,21 @@ def draw(batches: Sequence[Batch], title: str, path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    panels = (
-        ("rows a second", [each.rows / max(each.took_s, 0.001) for each in batches]),
-        ("seconds a micro-batch", [each.took_s for each in batches]),
-        ("offsets left to read", [each.lag for each in batches]),
-    )
-    start_s = min(each.ended_s - each.took_s for each in batches)
+    panels: dict[str, Callable[[Batch], float]] = {
+        "rate (rows per second)": lambda each: each.rows / max(each.took_s, 0.001),
+        "micro-batch duration (s)": lambda each: each.took_s,
+        "lag (offsets left to read)": lambda each: each.lag,
+    }
+    start_s = min(each.began_s for each in batches)
     queries = list(dict.fromkeys(each.query for each in batches))
     figure, rows = pyplot.subplots(
         len(panels), sharex=True, figsize=(9, 7), layout="constrained", squeeze=False
     )
-    for (what, values), (axes,) in zip(panels, rows, strict=True):
+    for (what, measure), (axes,) in zip(panels.items(), rows, strict=True):
         for number, query in enumerate(queries, 1):
-            points = [
-                (each.ended_s - start_s, value)
-                for each, value in zip(batches, values, strict=True)
-                if each.query == query
-            ]
-            axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=f"query {number}")
+            its = [each for each in batches if each.query == query]
+            times_s, heights = line(its, [measure(each) for each in its])
+            axes.plot([each - start_s for each in times_s], heights, label=f"query {number}")
         axes.set_ylabel(what)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter("{x:,g}")
@@ -109,7 +132,8 @@ def draw(batches: Sequence[Batch], title: str, path: Path) -> None:
     rows[0][0].set_title(title)
     if len(queries) > 1:
         rows[0][0].legend(frameon=False)
-    rows[-1][0].set_xlabel("seconds since the first micro-batch began")
+    rows[-1][0].set_xlabel("time since the first micro-batch began (s)")
     rows[-1][0].set_xlim(left=0)
+    figure.align_ylabels()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

@@ -341,6 +341,7 @@ def test_the_progress_of_each_query_is_drawn(
     source = {"endOffset": '{"orders":{"0":4}}', "latestOffset": '{"orders":{"0":10}}'}
     report = {
         "id": "first",
+        "runId": "a run",
         "timestamp": "2026-01-01T00:00:01.000Z",
         "batchDuration": 500,
         "numInputRows": 4,
@@ -350,9 +351,21 @@ def test_the_progress_of_each_query_is_drawn(
     repeated = plots.Batch.of(
         report | {"id": "second", "sources": [source | {"latestOffset": None}]}
     )
-    assert batch == ("first", 1_767_225_601.5, 4, 0.5, 6)
+    assert batch == ("first", "a run", 1_767_225_601, 4, 0.5, 6)
     plots.draw([batch, repeated, batch], "orders", tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_line_is_drawn_where_a_query_paused_or_was_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A restart looked as if the query had gone on, ever slower."""
+    plots = pipeline("progress_plot", monkeypatch)
+    runs = [("first", 0.0), ("first", 2.1), ("first", 9.0), ("second", 11.0)]
+    batches = [plots.Batch("orders", run, began_s, 1, 2.0, 0) for run, began_s in runs]
+    times_s, heights = plots.line(batches, [1, 2, 3, 4])
+    assert times_s == [0, 2, 2.1, 4.1, 4.1, 9, 11, 11, 11, 13]
+    assert str(heights) == "[1, 1, 2, 2, nan, 3, 3, nan, 4, 4]"
 
 
 def test_delta_is_refused_in_one_sentence_by_another_spark_than_it_runs_on(
