@@ -91,6 +91,8 @@ pub fn reader(choice: u8) -> (Fields, Reader) {
 
 const AVRO: &str = r#"{"type":"record","name":"R","fields":[
   {"name":"a","type":["null","int","string"]},
+  {"name":"nothing","type":{"type":"record","name":"N","fields":[
+      {"name":"a","type":"null"},{"name":"b","type":{"type":"fixed","name":"Z","size":0}}]}},
   {"name":"b","type":"string"},
   {"name":"c","type":["null","double"]},
   {"name":"unwanted","type":{"type":"array","items":["null","R"]}},
@@ -100,7 +102,7 @@ const AVRO: &str = r#"{"type":"record","name":"R","fields":[
   {"name":"h","type":"bytes"},
   {"name":"s","type":["null",{"type":"record","name":"P","fields":[
       {"name":"y","type":{"type":"enum","name":"E","symbols":["u","v"]}},
-      {"name":"nothing","type":{"type":"map","values":"null"}},
+      {"name":"nothing","type":{"type":"map","values":"N"}},{"name":"nobody","type":"N"},
       {"name":"x","type":"int"}]}]},
   {"name":"l","type":{"type":"array","items":{"type":"array","items":"long"}}},
   {"name":"p","type":{"type":"array","items":["P","null"]}},

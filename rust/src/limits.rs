@@ -372,6 +372,11 @@ pub const JSON_DEPTH_MAX: usize = 1000;
 /// Keys of a JSON object that are known again in the next one without being looked up.
 pub const JSON_KEYS_REMEMBERED_MAX: usize = 256;
 
+/// Uses of the types of Avro schemas by the wanted fields: so many and one more for each byte of
+/// the schemas. Types that hold others in turn may be used twice as often with each level; beyond
+/// it the schema is refused.
+pub const AVRO_STEPS_FREE: usize = 8192;
+
 /// Values within one another that an Avro reader passes over, of a type that contains itself;
 /// beyond it a record is bad.
 pub const AVRO_DEPTH_MAX: usize = 512;

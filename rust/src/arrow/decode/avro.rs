@@ -15,7 +15,7 @@ use arrow_schema::{DataType, Fields};
 use super::avro_schema::{AvroSchema, AvroType, Logical, TypeId};
 use super::build::{Builder, Bytes, Record, Values};
 use super::verdict::{Read, Reason};
-use crate::limits::AVRO_DEPTH_MAX;
+use crate::limits::{AVRO_DEPTH_MAX, AVRO_STEPS_FREE};
 
 /// Reads records of one schema, or of the schemas that a header names.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,20 +30,30 @@ pub struct AvroReader {
 #[derive(Clone, Debug, PartialEq)]
 struct Plan {
     schema: AvroSchema,
-    fields: Vec<(Option<usize>, Step)>,
+    fields: Vec<FieldStep>,
+}
+
+/// The use that is made of a field of a record of the writer. One that is not wanted and takes no
+/// byte has none.
+#[derive(Clone, Debug, PartialEq)]
+enum FieldStep {
+    Skip(TypeId),
+    /// Into this field of the row.
+    Into(usize, Step),
 }
 
 /// The use that is made of a value of the writer.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
-    Skip(TypeId),
     /// Another type than is wanted, in a union: null, and the record is bad.
     Unfit(TypeId),
     Null,
     Scalar(TypeId),
-    Record(Vec<(Option<usize>, Step)>),
-    Array(Box<Step>),
-    Map(Box<Step>),
+    Record(Vec<FieldStep>),
+    /// With the type of the items.
+    Array(TypeId, Box<Step>),
+    /// With the type of the values.
+    Map(TypeId, Box<Step>),
     Union(Vec<Step>),
 }
 
@@ -56,6 +66,9 @@ impl AvroReader {
         registry: Option<&str>,
         wanted: &Fields,
     ) -> Result<AvroReader, String> {
+        let texts = [schema, registry].into_iter().flatten();
+        let mut steps_left = AVRO_STEPS_FREE + texts.map(str::len).sum::<usize>();
+        let mut plan = |text: &str| Plan::new(text, wanted, &mut steps_left);
         let mut by_id = BTreeMap::new();
         if let Some(registry) = registry {
             let json = serde_json::from_str(registry).map_err(|error| error.to_string())?;
@@ -68,11 +81,11 @@ impl AvroReader {
                     serde_json::Value::String(text) => text,
                     other => other.to_string(),
                 };
-                let plan = Plan::new(&text, wanted).map_err(|why| format!("schema {id}: {why}"))?;
+                let plan = plan(&text).map_err(|why| format!("schema {id}: {why}"))?;
                 by_id.insert(number, plan);
             }
         }
-        let for_all = schema.map(|text| Plan::new(text, wanted)).transpose()?;
+        let for_all = schema.map(plan).transpose()?;
         Ok(AvroReader {
             has_header,
             by_id,
@@ -118,75 +131,104 @@ impl AvroReader {
 }
 
 impl Plan {
-    fn new(text: &str, wanted: &Fields) -> Result<Plan, String> {
+    fn new(text: &str, wanted: &Fields, steps_left: &mut usize) -> Result<Plan, String> {
         let schema = AvroSchema::parse(text)?;
         let AvroType::Record(written) = schema.get(schema.root) else {
             return Err("the schema is not that of a record".to_owned());
         };
-        let fields = steps(&schema, written, wanted)?;
+        let mut steps = Steps {
+            schema: &schema,
+            left: steps_left,
+        };
+        let fields = steps.of_fields(written, wanted)?;
         Ok(Plan { schema, fields })
     }
 }
 
-fn steps(
-    schema: &AvroSchema,
-    written: &[(String, TypeId)],
-    wanted: &Fields,
-) -> Result<Vec<(Option<usize>, Step)>, String> {
-    let step = |(name, id): &(String, TypeId)| match wanted.find(name) {
-        None => Ok((None, Step::Skip(*id))),
-        Some((index, field)) => match step(schema, *id, field.data_type())? {
-            Step::Unfit(_) => Err(format!(
-                "field '{name}' of the writer cannot become {}",
-                field.data_type()
-            )),
-            step => Ok((Some(index), step)),
-        },
-    };
-    written.iter().map(step).collect()
+/// Matches types. A type that is used in several places is matched in each of them, and so are
+/// those within: that may be twice as many with each level, so that they are counted.
+struct Steps<'a> {
+    schema: &'a AvroSchema,
+    left: &'a mut usize,
 }
 
-/// `Unfit` where the types do not go together. Recursive by the wanted type and by unions, which
-/// do not nest.
-fn step(schema: &AvroSchema, id: TypeId, wanted: &DataType) -> Result<Step, String> {
+impl Steps<'_> {
+    fn of_fields(
+        &mut self,
+        written: &[(String, TypeId)],
+        wanted: &Fields,
+    ) -> Result<Vec<FieldStep>, String> {
+        let mut steps = Vec::new();
+        for (name, id) in written {
+            match wanted.find(name) {
+                None if self.schema.takes_nothing(*id) => {}
+                None => steps.push(FieldStep::Skip(*id)),
+                Some((index, field)) => match self.of(*id, field.data_type())? {
+                    Step::Unfit(_) => {
+                        return Err(format!(
+                            "field '{name}' of the writer cannot become {}",
+                            field.data_type()
+                        ));
+                    }
+                    step => steps.push(FieldStep::Into(index, step)),
+                },
+            }
+        }
+        Ok(steps)
+    }
+
+    /// `Unfit` where the types do not go together. Recursive by the wanted type and by unions,
+    /// which do not nest.
+    fn of(&mut self, id: TypeId, wanted: &DataType) -> Result<Step, String> {
+        use DataType::*;
+        let left = self.left.checked_sub(1);
+        *self.left = left.ok_or("its types hold each other in too many ways")?;
+        let schema = self.schema;
+        Ok(match (schema.get(id), wanted) {
+            (AvroType::Null, _) => Step::Null,
+            (AvroType::Record(written), Struct(fields)) => {
+                Step::Record(self.of_fields(written, fields)?)
+            }
+            (AvroType::Array(items), List(item)) => match self.of(*items, item.data_type())? {
+                Step::Unfit(_) => Step::Unfit(id),
+                inner => Step::Array(*items, Box::new(inner)),
+            },
+            (AvroType::Map(values), Map(entries, _)) => {
+                let Struct(pair) = entries.data_type() else {
+                    return Ok(Step::Unfit(id));
+                };
+                let wanted = pair
+                    .get(1)
+                    .map_or(&DataType::Null, |field| field.data_type());
+                match self.of(*values, wanted)? {
+                    Step::Unfit(_) => Step::Unfit(id),
+                    inner => Step::Map(*values, Box::new(inner)),
+                }
+            }
+            (AvroType::Union(branches), wanted) => {
+                let mut steps = Vec::with_capacity(branches.len());
+                for branch in branches {
+                    if let AvroType::Union(_) = schema.get(*branch) {
+                        return Err("a union is directly within a union".to_owned());
+                    }
+                    steps.push(self.of(*branch, wanted)?);
+                }
+                if steps.iter().any(|step| !matches!(step, Step::Unfit(_))) {
+                    Step::Union(steps)
+                } else {
+                    Step::Unfit(id)
+                }
+            }
+            (written, wanted) if is_fit(written, wanted) => Step::Scalar(id),
+            _ => Step::Unfit(id),
+        })
+    }
+}
+
+/// True if a value that holds no others can become one of the wanted type.
+fn is_fit(written: &AvroType, wanted: &DataType) -> bool {
     use DataType::*;
-    let is_fit = match (schema.get(id), wanted) {
-        (AvroType::Null, _) => return Ok(Step::Null),
-        (AvroType::Record(written), Struct(fields)) => {
-            return Ok(Step::Record(steps(schema, written, fields)?));
-        }
-        (AvroType::Array(items), List(item)) => {
-            return Ok(match step(schema, *items, item.data_type())? {
-                Step::Unfit(_) => Step::Unfit(id),
-                inner => Step::Array(Box::new(inner)),
-            });
-        }
-        (AvroType::Map(values), Map(entries, _)) => {
-            let Struct(pair) = entries.data_type() else {
-                return Ok(Step::Unfit(id));
-            };
-            let wanted = pair
-                .get(1)
-                .map_or(&DataType::Null, |field| field.data_type());
-            return Ok(match step(schema, *values, wanted)? {
-                Step::Unfit(_) => Step::Unfit(id),
-                inner => Step::Map(Box::new(inner)),
-            });
-        }
-        (AvroType::Union(branches), wanted) => {
-            let step = |branch: &TypeId| match schema.get(*branch) {
-                AvroType::Union(_) => Err("a union is directly within a union".to_owned()),
-                _ => step(schema, *branch, wanted),
-            };
-            let steps = branches.iter().map(step);
-            let steps = steps.collect::<Result<Vec<Step>, String>>()?;
-            let fits = steps.iter().any(|step| !matches!(step, Step::Unfit(_)));
-            return Ok(if fits {
-                Step::Union(steps)
-            } else {
-                Step::Unfit(id)
-            });
-        }
+    match (written, wanted) {
         (AvroType::Boolean, Boolean) => true,
         (AvroType::Int(Some(Logical::Date)), Date32) => true,
         (AvroType::Int(_), Int8 | Int16 | Int32 | Int64 | Float32 | Float64) => true,
@@ -201,12 +243,7 @@ fn step(schema: &AvroSchema, id: TypeId, wanted: &DataType) -> Result<Step, Stri
         (AvroType::Bytes(_) | AvroType::String, Binary | Utf8) => true,
         (AvroType::Fixed(..), Binary) | (AvroType::Enum(_), Utf8) => true,
         _ => false,
-    };
-    Ok(if is_fit {
-        Step::Scalar(id)
-    } else {
-        Step::Unfit(id)
-    })
+    }
 }
 
 type Parsed<T> = Result<T, &'static str>;
@@ -223,19 +260,22 @@ struct Data<'a> {
 
 impl<'a> Data<'a> {
     /// Fields of a record, in the order of the writer.
-    fn record(&mut self, fields: &[(Option<usize>, Step)], row: &mut Record) -> Parsed<()> {
-        for (index, step) in fields {
-            let wanted = index.and_then(|index| row.fields.get_mut(index));
-            let (Some(field), Some(index)) = (wanted, index) else {
-                self.skip_step(step)?;
-                continue;
+    fn record(&mut self, fields: &[FieldStep], row: &mut Record) -> Parsed<()> {
+        for field in fields {
+            let (index, step) = match field {
+                FieldStep::Skip(id) => {
+                    self.skip(*id, 0)?;
+                    continue;
+                }
+                FieldStep::Into(index, step) => (*index, step),
             };
+            let field = row.fields.get_mut(index).ok_or("a field is not wanted")?;
             let len = field.len();
             if !self.value(step, field)? {
                 field.truncate(len);
                 field.push_null();
                 if self.mismatch.is_none() {
-                    let name = row.names.get(*index).cloned().unwrap_or_default();
+                    let name = row.names.get(index).cloned().unwrap_or_default();
                     self.mismatch = Some(Reason::Field(name, field.data_type().clone()));
                 }
             }
@@ -260,7 +300,7 @@ impl<'a> Data<'a> {
                 self.record(fields, row)?;
                 row.end_row();
             }
-            Step::Array(inner) => {
+            Step::Array(item, inner) => {
                 let Values::List(items, ends) = &mut into.values else {
                     return Err("a list is not wanted");
                 };
@@ -271,14 +311,14 @@ impl<'a> Data<'a> {
                             fits = self.value(inner, items)?;
                             items.refuse_outgrown()?;
                         } else {
-                            self.skip_step(inner)?
+                            self.skip(*item, 0)?
                         }
                     }
                 }
                 ends.push(items.len());
                 return Ok(fits);
             }
-            Step::Map(inner) => {
+            Step::Map(value, inner) => {
                 let Values::Map(pair, ends) = &mut into.values else {
                     return Err("a map is not wanted");
                 };
@@ -290,14 +330,14 @@ impl<'a> Data<'a> {
                             fits = push_text(key, keys) && self.value(inner, &mut pair.1)?;
                             pair.1.refuse_outgrown()?;
                         } else {
-                            self.skip_step(inner)?;
+                            self.skip(*value, 0)?;
                         }
                     }
                 }
                 ends.push(pair.0.len());
                 return Ok(fits);
             }
-            Step::Skip(id) | Step::Unfit(id) => {
+            Step::Unfit(id) => {
                 self.skip(*id, 0)?;
                 return Ok(false);
             }
@@ -375,41 +415,17 @@ impl<'a> Data<'a> {
         })
     }
 
-    fn skip_step(&mut self, step: &Step) -> Parsed<()> {
-        match step {
-            Step::Skip(id) | Step::Unfit(id) | Step::Scalar(id) => self.skip(*id, 0),
-            Step::Null => Ok(()),
-            Step::Record(fields) => fields.iter().try_for_each(|(_, step)| self.skip_step(step)),
-            Step::Array(inner) => {
-                while let Some(count) = self.block()? {
-                    (0..count).try_for_each(|_| self.skip_step(inner))?;
-                }
-                Ok(())
-            }
-            Step::Map(inner) => {
-                while let Some(count) = self.block()? {
-                    for _ in 0..count {
-                        self.counted()?;
-                        self.skip_step(inner)?;
-                    }
-                }
-                Ok(())
-            }
-            Step::Union(branches) => {
-                let branch = usize::try_from(self.long()?).ok();
-                let step = branch.and_then(|branch| branches.get(branch));
-                self.skip_step(step.ok_or("a union has no such branch")?)
-            }
-        }
-    }
-
     /// Passes over a value. A type that contains itself nests as deeply as the data says, up to
-    /// `AVRO_DEPTH_MAX`.
+    /// `AVRO_DEPTH_MAX`. Each call but those of the values around takes a byte: values of no bytes
+    /// are not looked at, of which a few bytes of a schema can make billions.
     fn skip(&mut self, id: TypeId, depth: usize) -> Parsed<()> {
         if depth > AVRO_DEPTH_MAX {
             return Err("it is nested too deeply");
         }
         let schema = self.schema;
+        if schema.takes_nothing(id) {
+            return Ok(());
+        }
         match schema.get(id) {
             AvroType::Null => {}
             AvroType::Boolean => drop(self.take(1)?),
@@ -436,8 +452,8 @@ impl<'a> Data<'a> {
                 let branch = branch.and_then(|branch| branches.get(branch));
                 self.skip(*branch.ok_or("a union has no such branch")?, depth + 1)?;
             }
-            AvroType::Record(fields) => {
-                for (_, field) in fields {
+            AvroType::Record(_) => {
+                for field in schema.passed(id) {
                     self.skip(*field, depth + 1)?;
                 }
             }
@@ -519,4 +535,113 @@ fn unscaled(bytes: &[u8], precision: u8) -> Option<i128> {
     let bound = 10_i128.checked_pow(u32::from(precision))?;
     // Sixteen bytes whose sign was taken off may have become a number of the other sign.
     ((number < 0) == (sign != 0) && number < bound && number > -bound).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::BinaryArray;
+    use arrow_schema::Field;
+
+    use super::super::{Decoder, Reader};
+    use super::*;
+
+    fn fields(wanted: DataType) -> Fields {
+        Fields::from(vec![Field::new("a", wanted, true)])
+    }
+
+    /// The number of bad records among these.
+    fn decode(schema: &str, wanted: &Fields, records: &[&[u8]]) -> usize {
+        let reader = AvroReader::new(Some(schema), false, None, wanted).expect("a reader");
+        let decoder = Decoder::new(Reader::Avro(reader), wanted);
+        let values = BinaryArray::from_iter_values(records);
+        let decoded = decoder.expect("types").decode(&values);
+        decoded.expect("columns").bad.len()
+    }
+
+    /// Records of `levels`, each of which holds the one before twice; the innermost one holds `x`.
+    fn doubled(levels: usize, x: &str) -> String {
+        let mut types = vec![format!(
+            r#"{{"type":"record","name":"R0","fields":[{{"name":"a","type":"{x}"}}]}}"#
+        )];
+        for level in 1..levels {
+            let inner = level - 1;
+            types.push(format!(
+                r#"{{"type":"record","name":"R{level}","fields":[{{"name":"a","type":"R{inner}"}},
+                   {{"name":"b","type":"R{inner}"}}]}}"#
+            ));
+        }
+        // Each type is defined where it is named first, in a field that is a union of one.
+        let defined = types.iter().enumerate();
+        let defined =
+            defined.map(|(index, text)| format!(r#"{{"name":"d{index}","type":[{text}]}}"#));
+        let defined: Vec<String> = defined.collect();
+        let last = levels - 1;
+        format!(
+            r#"{{"type":"record","name":"T","fields":[{},{{"name":"z","type":"R{last}"}}]}}"#,
+            defined.join(",")
+        )
+    }
+
+    /// A schema of 4 KB kept a thread busy for ever, since each record took two to the power of
+    /// its levels steps and no byte.
+    #[test]
+    fn records_of_nulls_within_each_other_take_no_time() {
+        let schema = doubled(200, "null");
+        let record = [0; 200];
+        assert_eq!(decode(&schema, &fields(DataType::Int32), &[&record]), 0);
+        let list = format!(
+            r#"{{"type":"record","name":"U","fields":[{{"name":"l","type":
+            {{"type":"array","items":{schema}}}}}]}}"#
+        );
+        // A block of one item, and the end.
+        let record = [&[2_u8][..], &[0; 200], &[0]].concat();
+        assert_eq!(decode(&list, &fields(DataType::Int32), &[&record]), 0);
+    }
+
+    #[test]
+    fn fields_of_no_bytes_are_passed_with_their_record() {
+        let nulls = (0..10_000).map(|each| format!(r#"{{"name":"n{each}","type":"null"}}"#));
+        let nulls: Vec<String> = nulls.collect();
+        let schema = format!(
+            r#"{{"type":"record","name":"T","fields":[{{"name":"l","type":{{"type":"array","items":
+               {{"type":"record","name":"I","fields":[{},{{"name":"x","type":"boolean"}}]}}}}}},
+               {{"name":"e","type":{{"type":"fixed","name":"F","size":0}}}},
+               {{"name":"a","type":"int"}}]}}"#,
+            nulls.join(",")
+        );
+        // 500,000 items of one byte, each of which took 10,000 steps; then the number 7.
+        let count: u64 = 500_000 << 1;
+        let varint = [0, 7, 14]
+            .map(|shift| (count >> shift) as u8 & 0x7f | if shift < 14 { 0x80 } else { 0 });
+        let record = [&varint[..], &vec![1; 500_000], &[0, 14]].concat();
+        assert_eq!(decode(&schema, &fields(DataType::Int32), &[&record]), 0);
+    }
+
+    /// What is wanted of types that hold each other twice has as many parts: so has the schema of
+    /// the rows to be, or the types are refused.
+    #[test]
+    fn types_that_hold_each_other_in_too_many_ways_are_refused() {
+        let mut wanted = DataType::Int32;
+        for _ in 0..60 {
+            wanted = DataType::Struct(fields(wanted));
+        }
+        let mut inner = r#""int""#.to_owned();
+        let mut levels = Vec::new();
+        for level in 0..60 {
+            let record = |name: &str| {
+                format!(
+                    r#"{{"type":"record","name":"{name}{level}","fields":[{{"name":"a","type":{inner}}}]}}"#
+                )
+            };
+            let (left, right) = (record("L"), record("R"));
+            levels.push(format!(r#"{{"name":"d{level}","type":[{left},{right}]}}"#));
+            inner = format!(r#"["L{level}","R{level}"]"#);
+        }
+        let levels = levels.join(",");
+        let schema = format!(
+            r#"{{"type":"record","name":"T","fields":[{levels},{{"name":"a","type":{inner}}}]}}"#
+        );
+        let refused = AvroReader::new(Some(&schema), false, None, &fields(wanted));
+        assert!(refused.expect_err("refused").contains("in too many ways"));
+    }
 }

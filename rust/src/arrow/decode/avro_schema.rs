@@ -27,6 +27,17 @@ pub enum AvroType {
     Record(Vec<(String, TypeId)>),
 }
 
+/// A type, and what those who pass over its values have to know.
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    avro: AvroType,
+    /// Its values take no byte: a record may hold any number of them, in one of which there may be
+    /// any number of others.
+    takes_nothing: bool,
+    /// Of a record: the types of the fields whose values take bytes, in order.
+    passed: Vec<TypeId>,
+}
+
 /// The meaning of a number (Avro's logical types).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Logical {
@@ -38,7 +49,7 @@ pub enum Logical {
 /// All types of a schema.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AvroSchema {
-    types: Vec<AvroType>,
+    types: Vec<Entry>,
     names: BTreeMap<String, TypeId>,
     pub root: TypeId,
 }
@@ -53,12 +64,47 @@ impl AvroSchema {
     }
 
     pub fn get(&self, id: TypeId) -> &AvroType {
-        self.types.get(id).unwrap_or(&AvroType::Null)
+        self.types
+            .get(id)
+            .map_or(&AvroType::Null, |entry| &entry.avro)
     }
 
-    fn push(&mut self, each: AvroType) -> TypeId {
-        self.types.push(each);
+    /// True of a type whose values take no byte.
+    pub fn takes_nothing(&self, id: TypeId) -> bool {
+        self.types.get(id).is_none_or(|entry| entry.takes_nothing)
+    }
+
+    /// The types of a record's fields that take bytes.
+    pub fn passed(&self, id: TypeId) -> &[TypeId] {
+        self.types.get(id).map_or(&[], |entry| &entry.passed)
+    }
+
+    fn push(&mut self, avro: AvroType) -> TypeId {
+        let entry = self.entry(avro);
+        self.types.push(entry);
         self.types.len() - 1
+    }
+
+    /// The types within are in the table already. One that is not whole yet contains this one, and
+    /// takes bytes or is none that any bytes could be.
+    fn entry(&self, avro: AvroType) -> Entry {
+        let passed: Vec<TypeId> = match &avro {
+            AvroType::Record(fields) => {
+                let types = fields.iter().map(|(_, id)| *id);
+                types.filter(|id| !self.takes_nothing(*id)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let takes_nothing = match &avro {
+            AvroType::Record(_) => passed.is_empty(),
+            AvroType::Null | AvroType::Fixed(0, _) => true,
+            _ => false,
+        };
+        Entry {
+            avro,
+            takes_nothing,
+            passed,
+        }
     }
 
     /// `namespace` is the one that names without a dot are of.
@@ -119,11 +165,16 @@ impl AvroSchema {
                 let own = json.get("namespace").and_then(Value::as_str);
                 let full = full_name(name, own.unwrap_or(namespace));
                 let namespace = full.rsplit_once('.').map_or("", |(before, _)| before);
-                let id = self.push(AvroType::Null);
+                // A place for the type, which its own fields may name.
+                let id = self.push(AvroType::Record(Vec::new()));
+                if let Some(place) = self.types.get_mut(id) {
+                    place.takes_nothing = false;
+                }
                 self.names.insert(full.clone(), id);
                 let built = self.named_type(kind, json, namespace)?;
+                let entry = self.entry(built);
                 if let Some(place) = self.types.get_mut(id) {
-                    *place = built;
+                    *place = entry;
                 }
                 Ok(id)
             }
