@@ -162,7 +162,7 @@ def test_of_two_attempts_at_a_task_that_run_side_by_side_one_is_committed(
     writer.commit(messages[:1], 0)
     assert values(servers, topic, committed=True) == ["of attempt 0"]
     with Cluster(servers) as cluster:
-        assert list(open_ids(cluster, f"{messages[0].query}-")) == []
+        assert list(open_ids(cluster, f"{messages[0].id_prefix}-")) == []
 
 
 def test_a_save_of_foreachbatch_leaves_nothing_open_of_attempts_that_do_not_count(
@@ -174,7 +174,7 @@ def test_a_save_of_foreachbatch_leaves_nothing_open_of_attempts_that_do_not_coun
     writer.commit(messages[1:])
     assert values(servers, topic, committed=True) == ["of attempt 1"]
     with Cluster(servers) as cluster:
-        assert list(open_ids(cluster, f"{messages[0].query}-")) == []
+        assert list(open_ids(cluster, f"{messages[0].id_prefix}-")) == []
 
 
 @pytest.mark.parametrize("is_save", [True, False])

@@ -18,12 +18,12 @@ from kafkalite.errors import KafkaliteError, LogDirRefusedError
 from kafkalite.spark.offsets import Range, name_of
 from kafkalite.spark.options.read import ReadOptions
 from kafkalite.spark.plan.filters import push
-from kafkalite.spark.plan.planner import Plan, plan_batch, refuse_loss, tell
+from kafkalite.spark.plan.planner import Plan, plan_batch, refuse_loss
 from kafkalite.spark.plan.ranges import Cut, within
 from kafkalite.spark.plan.topic_source import TopicSource, open_topic_source
 from kafkalite.spark.schema import check_schema
-from kafkalite.spark.sentence import without_traceback
-from kafkalite.spark.workers import settle_for_rows
+from kafkalite.spark.sentence import log_warnings, without_traceback
+from kafkalite.spark.workers import prepare_for_rows
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped,unused-ignore]
@@ -68,7 +68,7 @@ class BatchReader(DataSourceReader):
     @without_traceback
     def partitions(self) -> list[InputPartition]:
         """One for each range. Raises `KafkaliteError`."""
-        tell(self._options.warnings)
+        log_warnings(self._options.warnings)
         check_schema(self._options, to_arrow_schema(self._schema, timezone="UTC"))
         source = open_topic_source(self._options)
         try:
@@ -96,13 +96,13 @@ class PushingReader(BatchReader):
         """Cuts what is read; gives back what Spark must filter."""
         self._cut, left = push(filters)
         if len(left) < len(filters) or self._cut.timestamp >= 0:
-            tell([ONE_QUERY_A_LOAD])
+            log_warnings([ONE_QUERY_A_LOAD])
         return left
 
 
 def tasks_of(plan: Plan, source: TopicSource) -> list[InputPartition]:
     """The tasks of a plan, whose warnings are logged."""
-    tell(plan.warnings)
+    log_warnings(plan.warnings)
     return [RangePartition(each, source.directory(each.topic_partition)) for each in plan.ranges]
 
 
@@ -112,7 +112,7 @@ def read_range(
     """The rows of a range. Raises `KafkaliteError` in a sentence that names the partition."""
     import pyarrow
 
-    settle_for_rows()
+    prepare_for_rows()
     wanted = to_arrow_schema(schema, timezone="UTC")
     each = partition.range
     read: FetchRead | LogRead | None
@@ -149,7 +149,7 @@ def _fetch(options: ReadOptions, wanted: "pyarrow.Schema", each: Range) -> Fetch
 
 
 def _tell_loss(sentence: str) -> None:
-    tell([f"data may have been lost: {sentence}"])
+    log_warnings([f"data may have been lost: {sentence}"])
 
 
 def _read_files(

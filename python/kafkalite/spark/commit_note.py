@@ -12,11 +12,11 @@ transactions. It is written in a transaction of its own. Group and transactional
 `<prefix>-<query id>`; the tasks' ids add `-<number of the task>-<its attempt>`.
 
 Spark may run two attempts of a task at once, also one of a driver that is still committing: so an
-attempt that looks for a note fences nobody and begins under an id of its own. What a driver that
-died had left under way of a note the next driver aborts before it decides. That a transaction is
-named and was aborted nevertheless, its time being over before anybody ended it, `_finish` finds:
-none was committed, and all is written anew; some were, and there is a sentence that says what to
-do, since only a user knows.
+attempt that looks for a note fences nobody and begins under an id of its own. A driver that dies
+while it writes a note leaves that transaction open; the next driver aborts it before it decides. A
+transaction that a note names may have timed out before anybody ended it (`_finish`). If all of them
+have, the micro-batch is written again. If some were committed, the query fails and the error says
+what to do, since only a user can decide it.
 
 A long note is several offsets, its chunks, all of them written in one transaction. One that is
 written anew for the same micro-batch may have fewer, or those of another topic, and leaves some of

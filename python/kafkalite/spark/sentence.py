@@ -4,14 +4,15 @@ PySpark prints a traceback before the message; the way that a wrong option took 
 is of no use to who wrote it. Around that Spark puts the query's id, its plan, and Java's stack.
 """
 
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from kafkalite.errors import KafkaliteError
 
-__all__ = ["reason", "without_traceback"]
+__all__ = ["log_warnings", "reason", "without_traceback"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,6 +29,13 @@ def without_traceback(method: Callable[P, R]) -> Callable[P, R]:
             raise refusal.with_traceback(None) from None
 
     return call
+
+
+def log_warnings(sentences: Iterable[str]) -> None:
+    """Logs what a user should know."""
+    logger = logging.getLogger("kafkalite.spark")
+    for sentence in sentences:
+        logger.warning(sentence)
 
 
 TRACEBACK = "Traceback (most recent call last):"

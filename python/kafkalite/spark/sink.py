@@ -52,8 +52,8 @@ from kafkalite.client.producer.transactions import (
 from kafkalite.errors import KafkaliteError
 from kafkalite.spark.commit_note import CommitNote
 from kafkalite.spark.options.write import WriteOptions
-from kafkalite.spark.plan.planner import tell
-from kafkalite.spark.workers import settle, settle_for_rows
+from kafkalite.spark.sentence import log_warnings
+from kafkalite.spark.workers import freeze_imports, prepare_for_rows
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped,unused-ignore]
@@ -86,8 +86,8 @@ class TaskWritten(WriterCommitMessage):
     transaction: OpenTransaction | None = None
     topic: str | None = None
     """One that it has written to."""
-    query: str | None = None
-    """The query of the micro-batch, if transactions are wanted."""
+    id_prefix: str | None = None
+    """That of its micro-batch, if it has one and transactions are wanted."""
 
 
 Messages = Sequence[WriterCommitMessage | None]
@@ -96,8 +96,8 @@ Messages = Sequence[WriterCommitMessage | None]
 class MicroBatch(NamedTuple):
     """The place of a task of a stream that writes transactions."""
 
-    query: str
-    """The transactional ids begin with it; `CommitNote` knows the query by it."""
+    id_prefix: str
+    """The transactional ids of the query begin with it; it is the name of its `CommitNote`."""
     batch_id: int | None
     """None in `foreachBatch`, of which nothing is noted."""
 
@@ -106,7 +106,7 @@ class BatchWriter(DataSourceArrowWriter):
     """The writer of a batch query."""
 
     def __init__(self, options: WriteOptions) -> None:
-        tell(options.warnings)
+        log_warnings(options.warnings)
         self._options = options
         self._ids = f"{options.transactional_id_prefix}-{uuid.uuid4().hex}-"
 
@@ -119,12 +119,12 @@ class BatchWriter(DataSourceArrowWriter):
         if query_id is None:
             name = f"{self._ids}{task.partitionId()}-{task.taskAttemptId()}"
             return _write(self._options, iterator, name)
-        query = _query_of_save(self._options, query_id)
-        return _write(self._options, iterator, _id(query, task), MicroBatch(query, None))
+        id_prefix = _id_prefix_of_save(self._options, query_id)
+        return _write(self._options, iterator, _id(id_prefix, task), MicroBatch(id_prefix, None))
 
     def commit(self, messages: Messages) -> None:
         """On the driver, once every task is done."""
-        settle()
+        freeze_imports()
         transactions = _transactions(messages)
         if not transactions:
             return
@@ -150,17 +150,17 @@ class BatchWriter(DataSourceArrowWriter):
 
     def _own_ids(self, messages: Messages) -> str:
         """How the transactional ids of its tasks begin."""
-        query, query_id = _query(messages), self._options.query_id
-        if query is None and query_id is not None:  # before any task is done
-            query = _query_of_save(self._options, query_id)
-        return self._ids if query is None else f"{query}-"
+        id_prefix, query_id = _id_prefix(messages), self._options.query_id
+        if id_prefix is None and query_id is not None:  # before any task is done
+            id_prefix = _id_prefix_of_save(self._options, query_id)
+        return self._ids if id_prefix is None else f"{id_prefix}-"
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """The writer of a streaming query."""
 
     def __init__(self, options: WriteOptions) -> None:
-        tell(options.warnings)
+        log_warnings(options.warnings)
         self._options = options
 
     def write(self, iterator: "Batches") -> WriterCommitMessage:
@@ -173,37 +173,37 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if query_id is None or batch_id is None:
             raise KafkaliteError("transactional=true: Spark does not say which micro-batch this is")
         micro_batch = MicroBatch(f"{prefix}-{query_id}", int(batch_id))
-        return _write(self._options, iterator, _id(micro_batch.query, task), micro_batch)
+        return _write(self._options, iterator, _id(micro_batch.id_prefix, task), micro_batch)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """On the driver, once every task of a micro-batch is done."""
-        settle()
-        query = _query(messages)
-        if query is None:
+        freeze_imports()
+        id_prefix = _id_prefix(messages)
+        if id_prefix is None:
             return
         transactions = _transactions(messages)
         with _cluster(self._options) as cluster:
-            note = _note(cluster, self._options, query)
+            note = _note(cluster, self._options, id_prefix)
             rows = sum(each.records_count for each in _written(messages))
             if not transactions:
                 if note.settles(batchId, rows):  # as a replay finds it
-                    _abort_open(self._options, cluster, f"{query}-")
+                    _abort_open(self._options, cluster, f"{id_prefix}-")
                 return
             topic = next(each.topic for each in _written(messages) if each.topic is not None)
             note.commit(batchId, topic, transactions, rows)
-            _abort_open(self._options, cluster, f"{query}-")
+            _abort_open(self._options, cluster, f"{id_prefix}-")
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """On the driver, after a task or the commit has failed: the latter may have been decided,
         and is then carried out."""
-        query, transactions = _query(messages), _transactions(messages)
-        query = query or _query_of_driver(self._options)  # before any task is done
-        if query is None:
+        id_prefix, transactions = _id_prefix(messages), _transactions(messages)
+        id_prefix = id_prefix or _id_prefix_on_driver(self._options)  # before any task is done
+        if id_prefix is None:
             return
         with suppress(KafkaliteError), _cluster(self._options) as cluster:
-            if not _note(cluster, self._options, query).settles(batchId):
+            if not _note(cluster, self._options, id_prefix).settles(batchId):
                 _abort(cluster, transactions)
-                _abort_late(self._options, cluster, f"{query}-")
+                _abort_late(self._options, cluster, f"{id_prefix}-")
 
 
 def _write(
@@ -214,19 +214,19 @@ def _write(
 ) -> TaskWritten:
     """Sends what a task has; with a transactional id as a transaction that stays open, unless that
     of the micro-batch has been committed."""
-    settle_for_rows()
-    query = None if micro_batch is None else micro_batch.query
+    prepare_for_rows()
+    id_prefix = None if micro_batch is None else micro_batch.id_prefix
     full = (batch for batch in batches if batch.num_rows)
     first = next(full, None)
     if first is None:
-        return TaskWritten(query=query)
+        return TaskWritten(id_prefix=id_prefix)
     settings = replace(options.settings, transactional_id=transactional_id)
     with _cluster(options) as cluster:
         if micro_batch is not None and micro_batch.batch_id is not None:
-            note = _note(cluster, options, micro_batch.query)
+            note = _note(cluster, options, micro_batch.id_prefix)
             if note.is_committed(micro_batch.batch_id):
                 passed_over = sum((batch.num_rows for batch in full), first.num_rows)
-                return TaskWritten(passed_over, query=query)
+                return TaskWritten(passed_over, id_prefix=id_prefix)
         with ArrowWriter(cluster, options.topic, settings) as writer:
             try:
                 writer.write(first)
@@ -238,7 +238,7 @@ def _write(
                     writer.end(commit=False)
                 raise
     handle = None if writer.transaction is None else writer.transaction.handle
-    return TaskWritten(written.records_count, handle, written.partitions[0].topic, query)
+    return TaskWritten(written.records_count, handle, written.partitions[0].topic, id_prefix)
 
 
 def _task() -> TaskContext:
@@ -248,11 +248,11 @@ def _task() -> TaskContext:
     return task
 
 
-def _id(query: str, task: TaskContext) -> str:
+def _id(id_prefix: str, task: TaskContext) -> str:
     """The transactional id of an attempt of a stream's task."""
     attempt = task.taskAttemptId() % STAGE_ATTEMPTS * TASK_ATTEMPTS
     attempt += task.attemptNumber() % TASK_ATTEMPTS
-    return f"{query}-{task.partitionId()}-{attempt}"
+    return f"{id_prefix}-{task.partitionId()}-{attempt}"
 
 
 def _cluster(options: WriteOptions) -> Cluster:
@@ -265,25 +265,25 @@ def _cluster(options: WriteOptions) -> Cluster:
     )
 
 
-def _note(cluster: Cluster, options: WriteOptions, query: str) -> CommitNote:
-    return CommitNote(cluster, query, options.settings.transaction_timeout_ms)
+def _note(cluster: Cluster, options: WriteOptions, id_prefix: str) -> CommitNote:
+    return CommitNote(cluster, id_prefix, options.settings.transaction_timeout_ms)
 
 
 def _written(messages: Messages) -> list[TaskWritten]:
     return [message for message in messages if isinstance(message, TaskWritten)]
 
 
-def _query(messages: Messages) -> str | None:
-    return next((each.query for each in _written(messages) if each.query is not None), None)
+def _id_prefix(messages: Messages) -> str | None:
+    return next((each.id_prefix for each in _written(messages) if each.id_prefix is not None), None)
 
 
-def _query_of_save(options: WriteOptions, query_id: str) -> str:
-    """A query in whose `foreachBatch` rows are saved: what of them is open is not a stream's."""
+def _id_prefix_of_save(options: WriteOptions, query_id: str) -> str:
+    """Of a query in whose `foreachBatch` rows are saved: its own transactions have another."""
     return f"{options.transactional_id_prefix}-{query_id}-b"
 
 
-def _query_of_driver(options: WriteOptions) -> str | None:
-    """Finds the query of a stream as the driver learns it: from the columnar engine, or out of its
+def _id_prefix_on_driver(options: WriteOptions) -> str | None:
+    """Of a stream whose query the driver learns from the columnar engine, or finds in its
     checkpoint, if that is an option, and on a disk of this machine."""
     prefix, query_id = options.transactional_id_prefix, options.query_id
     if prefix is None:

@@ -16,7 +16,7 @@ from kafkalite.spark.options.write import WriteOptions
 from kafkalite.spark.schema import ddl
 from kafkalite.spark.sentence import without_traceback
 from kafkalite.spark.stream import RefusedStream, StreamReader
-from kafkalite.spark.workers import settle
+from kafkalite.spark.workers import freeze_imports
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -40,14 +40,14 @@ class KafkaliteDataSource(DataSource):
     @without_traceback
     def schema(self) -> str:
         """The schema of Spark's Kafka connector, cut and typed by the options, as DDL."""
-        settle()
+        freeze_imports()
         return ddl(ReadOptions.of(self.options, streaming=None))
 
     @without_traceback
     def reader(self, schema: StructType) -> "DataSourceReader":
         """Gives the reader of a batch query; `schema` may be any choice of the columns, in any
         order."""
-        settle()
+        freeze_imports()
         options = self._options(streaming=False)
         return (PushingReader if options.pushdown else BatchReader)(options, schema)
 
@@ -64,7 +64,7 @@ class KafkaliteDataSource(DataSource):
         """Gives the writer of a batch query. Topics are only appended to."""
         from kafkalite.spark.sink import BatchWriter
 
-        settle()
+        freeze_imports()
         if overwrite:
             raise InvalidArgumentError(
                 "Save mode Overwrite not allowed for kafkalite. The allowed save mode is Append."

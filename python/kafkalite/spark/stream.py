@@ -33,12 +33,11 @@ from kafkalite.spark.plan.planner import (
     initial_offsets,
     next_end,
     plan_between,
-    tell,
     with_ids,
 )
 from kafkalite.spark.plan.topic_source import TopicSource, open_topic_source
 from kafkalite.spark.schema import check_schema
-from kafkalite.spark.sentence import without_traceback
+from kafkalite.spark.sentence import log_warnings, without_traceback
 
 __all__ = ["RefusedStream", "StreamReader"]
 
@@ -80,7 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Json:  # noqa: N802
         """Where a new query starts; Spark asks more than once and must hear the same."""
         if self._first is None:
-            tell(self._options.warnings)
+            log_warnings(self._options.warnings)
             check_schema(self._options, to_arrow_schema(self._schema, timezone="UTC"))
             source = self._opened()
             start = initial_offsets(self._options, source)
@@ -140,7 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except KafkaliteError as error:
             if self._progress.is_first:
                 raise
-            tell([str(error)])
+            log_warnings([str(error)])
             self._progress.failed(time.monotonic())
         else:
             self._progress.committed(begin.offsets, now_s)
@@ -156,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._first is not None:
             offsets, doubts = self._first.begin_of_planned(begin.offsets, stop.offsets)
             begin = begin._replace(offsets=offsets)
-            tell(doubts)
+            log_warnings(doubts)
         return tasks_of(plan_between(self._options, source, begin, stop), source)
 
     def commit(self, end: Json) -> None:

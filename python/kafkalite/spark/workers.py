@@ -10,21 +10,21 @@ import sys
 
 from kafkalite.spark.allocator import keep_freed_memory
 
-__all__ = ["settle", "settle_for_rows"]
+__all__ = ["freeze_imports", "prepare_for_rows"]
 
 
-def settle() -> None:
-    """At the beginning of whatever PySpark's daemon asks: what is there by now stays, and is not
-    looked at again. Once a process, and in no process of another kind: there what is there may be
-    a user's garbage."""
+def freeze_imports() -> None:
+    """Has the garbage collector pass over what is there by now, once a process. Call it at the
+    beginning of whatever PySpark's daemon asks. It does nothing in processes of another kind, where
+    what is there may be a user's garbage."""
     if gc.get_freeze_count() == 0 and _is_daemons():
         gc.freeze()
 
 
-def settle_for_rows() -> None:
-    """Settles a task that moves rows, whose memory is kept for the next batch."""
+def prepare_for_rows() -> None:
+    """The same for a task that moves rows, whose memory is kept for the next batch."""
     keep_freed_memory()
-    settle()
+    freeze_imports()
 
 
 def _is_daemons() -> bool:

@@ -71,7 +71,7 @@ class FirstMicroBatch:
 
     def end_of_new(self, begin: Offsets, end: dict[Partition, int]) -> dict[Partition, int]:
         """Where a new micro-batch ends that could go to `end`."""
-        if not self._is_taken(begin) or not self._start.at_end:
+        if not self._takes(begin) or not self._start.at_end:
             return end
         start = self._start
         return {
@@ -85,14 +85,14 @@ class FirstMicroBatch:
     ) -> tuple[dict[Partition, int], list[str]]:
         """Where a micro-batch begins whose tasks are planned, and a sentence for what nobody can
         know any more."""
-        if self._is_taken(begin):  # nobody has asked for its end: a run before this one has
+        if self._takes(begin):  # nobody has asked for its end: a run before this one has
             self._repeated_end = end
         if (begin, end) != (self._start.offsets, self._repeated_end):
             return begin, []
         return self._repeated_begin(end)
 
-    def _is_taken(self, begin: Offsets) -> bool:
-        """True of the micro-batch that comes next, if it begins where the stream does."""
+    def _takes(self, begin: Offsets) -> bool:
+        """True for the micro-batch that comes next, once, if it begins where the stream does."""
         is_next, self._is_next = self._is_next, False
         return is_next and begin == self._start.offsets
 

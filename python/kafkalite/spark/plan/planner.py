@@ -1,6 +1,5 @@
 """Plans what a query reads: asks brokers or files, and lets `ranges.py` decide."""
 
-import logging
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, NoReturn
@@ -33,7 +32,6 @@ __all__ = [
     "plan_batch",
     "plan_between",
     "refuse_loss",
-    "tell",
     "with_ids",
 ]
 
@@ -236,10 +234,3 @@ def _plan(options: ReadOptions, found: list[Range], losses: list[str]) -> Plan:
 def refuse_loss(sentence: str) -> NoReturn:
     """Raises `DataLossError` with the remedy."""
     raise DataLossError(f"{sentence} (failOnDataLoss=false goes on with what there is)")
-
-
-def tell(warnings: Iterable[str]) -> None:
-    """Logs what a user should know."""
-    logger = logging.getLogger("kafkalite.spark")
-    for sentence in warnings:
-        logger.warning(sentence)
