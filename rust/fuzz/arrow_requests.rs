@@ -8,7 +8,7 @@ use kafkalite::limits::{ARROW_BATCH_BYTES_MAX, ARROW_BATCH_ROWS_MAX, ARROW_REQUE
 /// The content of a request, its length taken off.
 pub fn arrow_requests(data: &[u8]) {
     if let Some(prefix) = data.first_chunk()
-        && let Ok(length) = request_length(*prefix)
+        && let Ok(length) = request_length(*prefix, ARROW_REQUEST_BYTES_MAX)
     {
         assert!((1..=ARROW_REQUEST_BYTES_MAX).contains(&length));
     }
@@ -17,7 +17,15 @@ pub fn arrow_requests(data: &[u8]) {
 
 /// Whether the bytes are a read that may be tried.
 pub fn is_read(data: &[u8]) -> bool {
-    let Ok(Request::Read(read)) = Request::parse(data, None) else {
+    let shaped = match Request::parse(data, None) {
+        Ok(Request::Read(read)) => read.shaped(),
+        Ok(Request::Other(other)) => {
+            other.check_schema().ok();
+            return false;
+        }
+        Err(error) => Err(error),
+    };
+    let Ok(read) = shaped else {
         return false;
     };
     assert!((1..=ARROW_BATCH_ROWS_MAX).contains(&read.bounds.rows));

@@ -406,6 +406,31 @@ pub const ARROW_BATCHES_KEPT_PART: usize = 8;
 /// schema of a thousand fields.
 pub const ARROW_REQUEST_BYTES_MAX: usize = 1 << 20;
 
+/// The same on a connection that has shown the endpoint's secret, bytes: room for the offsets of
+/// 100,000 partitions, or a registry of thousands of schemas.
+pub const ARROW_REQUEST_KNOWN_BYTES_MAX: usize = 64 << 20;
+
+/// A request is received in pieces of so many bytes, for which memory is taken as they come.
+pub const ARROW_REQUEST_PIECE_BYTES: usize = 64 * 1024;
+
+/// Bytes of memory that one byte of a request becomes at most, while it is decoded (an empty list
+/// in JSON), and for as long as its rows are read (a branch of a union in Avro).
+pub const ARROW_REQUEST_RATIO: usize = 32;
+pub const ARROW_REQUEST_RATIO_KEPT: usize = 16;
+
+/// Bytes of a request for whose memory nobody asks; that of longer ones is bounded for all clients
+/// together.
+pub const ARROW_REQUEST_BYTES_FREE: usize = 16 * 1024;
+
+/// A schema of a request may come to so many times its bytes, if a part counts as often as it is
+/// used, and in any case to so many bytes; a larger one is refused.
+pub const ARROW_SCHEMA_RATIO_MAX: usize = 4;
+pub const ARROW_SCHEMA_BYTES_FREE: usize = 64 * 1024;
+
+/// Columns that `csv.columns` may name, as many as Spark's own reader takes (`maxColumns`); more
+/// are refused.
+pub const CSV_COLUMNS_MAX: usize = 20_480;
+
 /// Connections of an Arrow endpoint, a thread each; one more is told so and closed.
 pub const ARROW_CONNECTIONS_MAX: usize = 256;
 

@@ -24,6 +24,10 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   static final String LOSSES = "losses";
 
   private static final int ANSWER_BYTES_MAX = 64 << 20;
+
+  /** A child takes a longer request only on a connection that has shown it the secret. */
+  private static final int STRANGERS_REQUEST_BYTES_MAX = 1 << 20;
+
   /** In place of a length or a message: a sentence follows, and the connection ends. */
   private static final int FAILURE = -1;
 
@@ -93,6 +97,9 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
       request.put("secret", secret);
     }
     byte[] bytes = JSON.writeValueAsBytes(request);
+    if (secret != null && bytes.length > STRANGERS_REQUEST_BYTES_MAX) {
+      losses();
+    }
     ByteBuffer frame = ByteBuffer.allocate(Integer.BYTES + bytes.length);
     frame.putInt(bytes.length).put(bytes).flip();
     while (frame.hasRemaining()) {

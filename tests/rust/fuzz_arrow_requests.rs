@@ -1,7 +1,7 @@
 //! A bounded, seeded run of the fuzz target of requests to the Arrow endpoint.
 
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::Schema;
+use arrow_schema::{DataType, Field, Schema};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use kafkalite::arrow::Shape;
@@ -26,7 +26,19 @@ fn seeds() -> Vec<Vec<u8>> {
     let rest = r#""start":12,"stop":19,"isolation":"read_committed","columns":["offset","value"],
         "batch.rows":10,"batch.bytes":1000,"bootstrap.servers":"b:9092","client":{"a":1},
         "path":null,"cluster.id":"c","fail.on.data.loss":false"#;
+    let value = Schema::new(vec![Field::new_struct(
+        "value",
+        vec![Field::new("a", DataType::Int32, true)],
+        true,
+    )]);
+    let registry = r#"{\"7\":{\"type\":\"record\",\"name\":\"R\",\"fields\":[{\"name\":\"a\",\"type\":\"int\"}]}}"#;
+    let avro = format!(
+        r#"{{{place},"schema":"{}","formats":{{"value.format":"avro",
+            "value.avro.header":"confluent","value.avro.registry":"{registry}"}}}}"#,
+        encoded(&value)
+    );
     let texts = [
+        avro,
         format!("{{{place}}}"),
         format!("{{{place},{rest}}}"),
         of_schema(Shape::all().schema()),

@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 
 use super::decode::csv::CsvOptions;
 use crate::error::{Error, Result};
+use crate::limits::CSV_COLUMNS_MAX;
 
 /// The format of a key's or a value's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,10 +180,20 @@ impl Side {
 /// A list `a,b` without the blanks around its names, or `["a", "b"]`, in which names are as they
 /// are.
 fn names(option: &str, word: &str) -> Result<Vec<String>> {
+    let too_many = || {
+        refuse(format!(
+            "{option} names more than {CSV_COLUMNS_MAX} columns"
+        ))
+    };
     if !word.starts_with('[') {
-        return Ok(word.split(',').map(|each| each.trim().to_owned()).collect());
+        return if word.split(',').count() > CSV_COLUMNS_MAX {
+            too_many()
+        } else {
+            Ok(word.split(',').map(|each| each.trim().to_owned()).collect())
+        };
     }
-    match serde_json::from_str(word) {
+    match serde_json::from_str::<Vec<String>>(word) {
+        Ok(names) if names.len() > CSV_COLUMNS_MAX => too_many(),
         Ok(names) => Ok(names),
         Err(error) => refuse(format!(
             "{option} begins with '[' and is no list of names in JSON: {error}"

@@ -96,6 +96,10 @@ struct PythonHome {
 }
 
 impl Home for PythonHome {
+    fn plans(&self) -> bool {
+        true
+    }
+
     fn read(&self, request: ReadRequest, losses: &Losses) -> Result<Rows> {
         let place = &request.place;
         let has_servers = place.bootstrap_servers.is_some();

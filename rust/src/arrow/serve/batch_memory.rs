@@ -52,6 +52,15 @@ impl BatchMemory {
         }
     }
 
+    /// That of requests: a part of what batches may have.
+    pub fn of_requests(memory_bytes: Option<u64>) -> BatchMemory {
+        let of_batches = BatchMemory::new(memory_bytes);
+        BatchMemory {
+            bytes_max: of_batches.bytes_max / 4,
+            ..of_batches
+        }
+    }
+
     /// Takes room for a batch of so many bytes, for which it waits up to `wait`.
     ///
     /// Errors: `InvalidArgument` for a client that waited in vain, also since

@@ -19,7 +19,9 @@ use super::{Home, Losses, Rows};
 use crate::crash::or_error;
 use crate::error::{Error, Result};
 use crate::limits::{
-    ARROW_LINGER_MS, ARROW_ROOM_WAIT_MS, ARROW_SECRET_WAIT_MS, ARROW_WRITE_VECTORS_MAX,
+    ARROW_LINGER_MS, ARROW_REQUEST_BYTES_FREE, ARROW_REQUEST_BYTES_MAX,
+    ARROW_REQUEST_KNOWN_BYTES_MAX, ARROW_REQUEST_PIECE_BYTES, ARROW_REQUEST_RATIO,
+    ARROW_REQUEST_RATIO_KEPT, ARROW_ROOM_WAIT_MS, ARROW_SECRET_WAIT_MS, ARROW_WRITE_VECTORS_MAX,
 };
 
 /// Before each message of an Arrow IPC stream.
@@ -33,6 +35,8 @@ pub(super) struct Connection<'a> {
     pub stream: &'a TcpStream,
     pub home: &'a dyn Home,
     pub batch_memory: &'a BatchMemory,
+    /// For what long requests become.
+    pub request_memory: &'a BatchMemory,
     /// Neither a request nor room for bytes of an answer for so long: the connection is closed,
     /// unless its client has shown the secret, for which it has `ARROW_SECRET_WAIT_MS`.
     pub idle: Option<Duration>,
@@ -40,6 +44,16 @@ pub(super) struct Connection<'a> {
     pub secret: Option<&'a str>,
     /// The server stops: a sentence instead of the next batch.
     pub is_stopping: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// What one request leaves for the next.
+#[derive(Default)]
+struct Session {
+    frame: Vec<u8>,
+    /// Those of the last read, of which its schema has told what was known when it began.
+    losses: Losses,
+    /// The client has shown the secret.
+    is_known: bool,
 }
 
 /// Why a connection ends before its client wants it to.
@@ -81,11 +95,11 @@ impl Connection<'_> {
         if prepared.is_err() {
             return;
         }
-        let (mut frame, mut losses) = (Vec::new(), Losses::default());
+        let mut session = Session::default();
         let here = Path::new("an Arrow request");
         loop {
             let due = secret_due.take();
-            let served = or_error(here, || Ok(self.serve_one(due, &mut frame, &mut losses)));
+            let served = or_error(here, || Ok(self.serve_one(due, &mut session)));
             match served.unwrap_or_else(|panic| Err(panic.into())) {
                 Ok(true) => {}
                 Ok(false) | Err(End::Lost) => return,
@@ -95,40 +109,89 @@ impl Connection<'_> {
     }
 
     /// One request, which has come by `due`, and its answer; false if the client has no more.
-    /// `losses` are those of the last read, of which its schema has told what was known when it
-    /// began.
     fn serve_one(
         &self,
         due: Option<Instant>,
-        frame: &mut Vec<u8>,
-        losses: &mut Losses,
+        session: &mut Session,
     ) -> std::result::Result<bool, End> {
         let mut prefix = [0; LENGTH_BYTES];
         match self.receive(&mut prefix, due) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
             outcome => outcome?,
         }
-        frame.clear();
-        frame.resize(request_length(prefix)?, 0);
-        self.receive(frame, due)?;
-        let request = Request::parse(frame, self.secret)?;
+        let bytes_max = if session.is_known {
+            ARROW_REQUEST_KNOWN_BYTES_MAX
+        } else {
+            ARROW_REQUEST_BYTES_MAX
+        };
+        let length = request_length(prefix, bytes_max)?;
+        self.receive_frame(length, due, &mut session.frame)?;
+        let mut taken = self.take_for_request(length, session.is_known)?;
+        let request = Request::parse(&session.frame, self.secret)?;
         if self.secret.is_some() {
+            session.is_known = true;
+            taken = None;
             self.wait_for_the_client()?;
         }
         match request {
             Request::Read(read) => {
-                *losses = Losses::default();
+                session.frame = Vec::new();
+                session.losses = Losses::default();
+                self.home.check(&read)?;
+                let read = read.shaped()?;
+                if let Some(taken) = &mut taken {
+                    taken.shrink_to(length.saturating_mul(ARROW_REQUEST_RATIO_KEPT));
+                }
                 let batch_bytes = read.memory_bytes();
-                let rows = self.home.read(*read, losses)?;
-                self.send_rows(rows, batch_bytes, &losses.take())?;
+                let rows = self.home.read(read, &session.losses)?;
+                self.send_rows(rows, batch_bytes, &session.losses.take())?;
             }
-            Request::Other(op) if op == LOSSES => {
-                let told = serde_json::json!({LOSSES: losses.take()});
+            Request::Other(other) if other.op == LOSSES => {
+                let told = serde_json::json!({LOSSES: session.losses.take()});
                 self.send_json(told.to_string().as_bytes())?;
             }
-            Request::Other(op) => self.send_json(&json_of(self.home.answer(&op, frame)))?,
+            Request::Other(other) => {
+                if self.home.plans() {
+                    other.check_schema()?;
+                }
+                let answer = self.home.answer(&other.op, &session.frame);
+                session.frame = Vec::new();
+                self.send_json(&json_of(answer))?;
+            }
         }
         Ok(true)
+    }
+
+    /// Takes memory as the bytes come, not because a client says that they will.
+    fn receive_frame(
+        &self,
+        length: usize,
+        due: Option<Instant>,
+        frame: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        frame.clear();
+        while frame.len() < length {
+            let received = frame.len();
+            frame.resize(length.min(received + ARROW_REQUEST_PIECE_BYTES), 0);
+            self.receive(&mut frame[received..], due)?;
+        }
+        Ok(())
+    }
+
+    /// Room for what a request becomes. A short one is nobody's harm, and whoever knows the secret
+    /// has started this process for itself.
+    fn take_for_request(&self, length: usize, is_known: bool) -> Result<Option<Taken<'_>>> {
+        if is_known || length <= ARROW_REQUEST_BYTES_FREE {
+            return Ok(None);
+        }
+        let bytes = length.saturating_mul(ARROW_REQUEST_RATIO);
+        let wait = Duration::from_millis(ARROW_ROOM_WAIT_MS);
+        let taken = self.request_memory.take(bytes, wait, self.is_stopping);
+        taken.map(Some).map_err(|_| {
+            Error::InvalidArgument(format!(
+                "the Arrow endpoint has no memory for a request of {length} bytes now: ask later"
+            ))
+        })
     }
 
     /// Fills `bytes`, by `due` if that is given, however slowly they come.
@@ -342,6 +405,57 @@ mod tests {
             assert!(told.contains(sentence), "{told}");
         }
         assert!(server.stop());
+    }
+
+    /// A broker decoded the schema of a request that asks only for its cluster: 88 KB of which
+    /// became 86 MB.
+    #[test]
+    fn a_home_that_does_not_plan_does_not_look_at_a_schema() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let server = ArrowServer::start(listener, Box::new(Much), ServerSettings::default(), None);
+        let server = server.expect("a server");
+        let mut stream = TcpStream::connect(server.address()).expect("a connection");
+        let limit = Some(Duration::from_secs(60));
+        stream.set_read_timeout(limit).expect("a limit");
+        let request = br#"{"op":"losses","schema":"?"}"#;
+        let length = (request.len() as u32).to_be_bytes();
+        let sent = stream.write_all(&[&length[..], request].concat());
+        sent.expect("a request");
+        let mut answer = [0; 4 + 13];
+        stream.read_exact(&mut answer).expect("an answer");
+        assert_eq!(&answer[4..], br#"{"losses":[]}"#);
+        assert!(server.stop());
+    }
+
+    /// A query of Spark with many partitions or a long registry failed.
+    #[test]
+    fn a_client_that_has_shown_the_secret_may_send_long_requests() {
+        for shows in [true, false] {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let settings = ServerSettings {
+                secret: Some("5f3a".to_owned()),
+                ..ServerSettings::default()
+            };
+            let server = ArrowServer::start(listener, Box::new(Much), settings, None);
+            let server = server.expect("a server");
+            let mut stream = TcpStream::connect(server.address()).expect("a connection");
+            let limit = Some(Duration::from_secs(60));
+            stream.set_read_timeout(limit).expect("a limit");
+            let mut ask = |padding: usize| {
+                let padding = " ".repeat(padding);
+                let request = format!(r#"{{"op":"losses","secret":"5f3a"{padding}}}"#);
+                let length = (request.len() as u32).to_be_bytes();
+                stream
+                    .write_all(&[&length[..], request.as_bytes()].concat())
+                    .ok();
+                let mut answer = [0; 4 + 13];
+                stream.read_exact(&mut answer).ok();
+                answer.ends_with(br#"{"losses":[]}"#)
+            };
+            assert!(!shows || ask(0));
+            assert_eq!(ask(ARROW_REQUEST_BYTES_MAX), shows);
+            assert!(server.stop());
+        }
     }
 
     const BATCHES: usize = 32;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::request::{refuse, with_remedy};
-use super::{Home, Losses, ReadRequest, Rows};
+use super::{AskedRead, Home, Losses, ReadRequest, Rows};
 use crate::access::{Caller, Identity, Operation, Resource};
 use crate::arrow::fetched::{FetchSource, FetchedChunk, FetchedStream};
 use crate::arrow::plan::Isolation;
@@ -79,14 +79,17 @@ impl LiveHome {
 }
 
 impl Home for LiveHome {
-    fn read(&self, request: ReadRequest, losses: &Losses) -> Result<Rows> {
-        let place = &request.place;
+    fn check(&self, read: &AskedRead) -> Result<()> {
         // How to reach the log from elsewhere, `bootstrap.servers` and
         // `client`, is of no interest here.
-        if place.path.is_some() {
+        if read.place.path.is_some() {
             return refuse("path: a broker reads its own logs only".to_owned());
         }
-        self.refuse_another_cluster(place.cluster_id.as_deref())?;
+        self.refuse_another_cluster(read.place.cluster_id.as_deref())?;
+        self.partition(&read.topic, read.partition).map(drop)
+    }
+
+    fn read(&self, request: ReadRequest, losses: &Losses) -> Result<Rows> {
         let partition = self.partition(&request.topic, request.partition)?;
         let isolation = match request.isolation {
             Isolation::ReadUncommitted => ReadIsolation::HighWatermark,

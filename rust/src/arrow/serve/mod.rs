@@ -19,11 +19,12 @@ mod connection;
 pub mod files;
 pub mod live;
 pub mod request;
+mod sent_schema;
 pub mod server;
 
 pub use files::LogFiles;
 pub use live::LiveHome;
-pub use request::{ReadRequest, Request};
+pub use request::{AskedRead, ReadRequest, Request};
 pub use server::{ArrowServer, ServerSettings};
 
 use std::sync::Arc;
@@ -123,6 +124,17 @@ impl<R: RecordBatchReader + Send> ReadRows for RowsAtHand<R> {
 
 /// Where the rows come from. Called on the threads of connections, several at a time; may block.
 pub trait Home: Send + Sync {
+    /// Refuses a read of what is not there, or not for its client, before it is looked at how its
+    /// rows are to look. Errors as of `read`, which looks again.
+    fn check(&self, _read: &AskedRead) -> Result<()> {
+        Ok(())
+    }
+
+    /// True if it looks into requests that are no reads, and thus at their schemas.
+    fn plans(&self) -> bool {
+        false
+    }
+
     /// Errors become the sentence that the client is shown. What is skipped, since it is gone and
     /// that is no failure, is told to `losses`.
     fn read(&self, request: ReadRequest, losses: &Losses) -> Result<Rows>;

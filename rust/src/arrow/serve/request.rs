@@ -7,18 +7,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use arrow_ipc::convert::try_schema_from_ipc_buffer;
-use arrow_schema::Schema;
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
 
 use super::Losses;
+use super::sent_schema::decode_schema;
 use crate::arrow::columns::BatchBounds;
 use crate::arrow::plan::{Isolation, check_bounds};
 use crate::arrow::shape::{Shape, ShapeRequest};
 use crate::error::{Error, Result};
-use crate::limits::ARROW_REQUEST_BYTES_MAX;
+use crate::limits::ARROW_REQUEST_KNOWN_BYTES_MAX;
 
 /// Size of the length before a request and before a JSON answer, big-endian.
 pub const LENGTH_BYTES: usize = 4;
@@ -32,9 +29,26 @@ const BOUNDS: BatchBounds = BatchBounds {
 /// One request.
 #[derive(Debug)]
 pub enum Request {
-    Read(Box<ReadRequest>),
+    Read(Box<AskedRead>),
     /// Any other `op`, which the home answers from the bytes.
-    Other(String),
+    Other(OtherRequest),
+}
+
+/// A read of which no more is known than where its records are. How they are to look, which costs
+/// more to find out than the rest, is looked at by `shaped`.
+#[derive(Debug)]
+pub struct AskedRead {
+    pub topic: String,
+    pub partition: i32,
+    pub place: Place,
+    fields: Fields,
+}
+
+/// A request that is no read.
+#[derive(Debug)]
+pub struct OtherRequest {
+    pub op: String,
+    schema: Option<Value>,
 }
 
 /// Offsets `start .. stop` of one partition, and how its records are to look.
@@ -66,14 +80,20 @@ pub struct Place {
     pub cluster_id: Option<String>,
 }
 
-/// The length of the request that follows these bytes. Errors: `MalformedRequest` for one that no
-/// request can have.
-pub fn request_length(prefix: [u8; LENGTH_BYTES]) -> Result<usize> {
+/// The length of the request that follows these bytes, of a client that may send `bytes_max`.
+/// Errors: `MalformedRequest` for one that no request can have, or that is longer.
+pub fn request_length(prefix: [u8; LENGTH_BYTES], bytes_max: usize) -> Result<usize> {
     let length = u32::from_be_bytes(prefix) as usize;
-    if !(1..=ARROW_REQUEST_BYTES_MAX).contains(&length) {
+    if length > bytes_max && length <= ARROW_REQUEST_KNOWN_BYTES_MAX {
         return Err(Error::MalformedRequest(format!(
-            "a request of {length} bytes: one has 1 to {ARROW_REQUEST_BYTES_MAX}, \
-             its length before it in four bytes, big-endian"
+            "a request of {length} bytes is longer than {bytes_max}, to which its options, columns \
+             and partitions have to come together: with engine=python Spark sends no such request"
+        )));
+    }
+    if !(1..=bytes_max).contains(&length) {
+        return Err(Error::MalformedRequest(format!(
+            "a request of {length} bytes: one has 1 to {bytes_max}, its length before it in four \
+             bytes, big-endian"
         )));
     }
     Ok(length)
@@ -83,8 +103,7 @@ impl Request {
     /// With a `secret` the request must have it, before anything else of it is looked at.
     ///
     /// Errors: `MalformedRequest` for bytes that are no JSON object with an `op`; `InvalidArgument`
-    /// for a read that cannot be, and for a schema that is none, which nobody else looks at before
-    /// libraries take it for one.
+    /// for a read that names no partition.
     pub fn parse(bytes: &[u8], secret: Option<&str>) -> Result<Request> {
         let malformed = |reason: String| Err(Error::MalformedRequest(reason));
         let mut fields = match serde_json::from_slice::<Value>(bytes) {
@@ -102,15 +121,94 @@ impl Request {
             }
         }
         match fields.text("op")?.as_deref() {
-            Some("read") => Ok(Request::Read(Box::new(ReadRequest::from_fields(fields)?))),
-            Some(op) => {
-                if let Some(Value::String(text)) = fields.take("schema") {
-                    decode_schema(&text)?;
-                }
-                Ok(Request::Other(op.to_owned()))
-            }
+            Some("read") => Ok(Request::Read(Box::new(AskedRead::from_fields(fields)?))),
+            Some(op) => Ok(Request::Other(OtherRequest {
+                op: op.to_owned(),
+                schema: fields.take("schema"),
+            })),
             None => malformed("it names no op".to_owned()),
         }
+    }
+}
+
+impl OtherRequest {
+    /// Errors: `InvalidArgument` for a schema that is none, which nobody else looks at before
+    /// libraries take it for one.
+    pub fn check_schema(&self) -> Result<()> {
+        match &self.schema {
+            Some(Value::String(text)) => decode_schema(text).map(drop),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl AskedRead {
+    fn from_fields(mut fields: Fields) -> Result<AskedRead> {
+        let Some(topic) = fields.text("topic")? else {
+            return refuse("a read names a topic".to_owned());
+        };
+        let Some(partition) = fields.number("partition")? else {
+            return refuse("a read names a partition".to_owned());
+        };
+        let Ok(partition) = i32::try_from(partition) else {
+            return refuse(format!("partition={partition} is no partition"));
+        };
+        let place = Place {
+            bootstrap_servers: fields.text("bootstrap.servers")?,
+            client: fields.settings("client")?,
+            path: fields.text("path")?.map(PathBuf::from),
+            cluster_id: fields.text("cluster.id")?,
+        };
+        Ok(AskedRead {
+            topic,
+            partition,
+            place,
+            fields,
+        })
+    }
+
+    /// All of the read. Errors: `InvalidArgument` for one that cannot be.
+    pub fn shaped(self) -> Result<ReadRequest> {
+        let AskedRead {
+            topic,
+            partition,
+            place,
+            mut fields,
+        } = self;
+        let isolation = match fields.text("isolation")? {
+            Some(name) => Isolation::from_name(&name)?,
+            None => Isolation::default(),
+        };
+        let count = |value: Option<i64>, default: usize| {
+            value.map_or(default, |value| usize::try_from(value).unwrap_or(0))
+        };
+        let bounds = BatchBounds {
+            rows: count(fields.number("batch.rows")?, BOUNDS.rows),
+            bytes: count(fields.number("batch.bytes")?, BOUNDS.bytes),
+        };
+        check_bounds(bounds)?;
+        let (start, stop) = (fields.offset("start")?, fields.offset("stop")?);
+        if let (Some(start), Some(stop)) = (start, stop)
+            && start > stop
+        {
+            return refuse(format!(
+                "start={start} is after stop={stop} ({topic}-{partition})"
+            ));
+        }
+        let fail_on_data_loss = fields.flag("fail.on.data.loss")?.unwrap_or(true);
+        let shape = fields.shape()?;
+        fields.refuse_rest()?;
+        Ok(ReadRequest {
+            topic,
+            partition,
+            start,
+            stop,
+            isolation,
+            fail_on_data_loss,
+            shape,
+            bounds,
+            place,
+        })
     }
 }
 
@@ -173,58 +271,6 @@ impl ReadRequest {
         let start = start.clamp(log_start, log_end.max(log_start));
         Ok((start, stop.min(visible_end).max(start)))
     }
-
-    fn from_fields(mut fields: Fields) -> Result<ReadRequest> {
-        let Some(topic) = fields.text("topic")? else {
-            return refuse("a read names a topic".to_owned());
-        };
-        let Some(partition) = fields.number("partition")? else {
-            return refuse("a read names a partition".to_owned());
-        };
-        let Ok(partition) = i32::try_from(partition) else {
-            return refuse(format!("partition={partition} is no partition"));
-        };
-        let isolation = match fields.text("isolation")? {
-            Some(name) => Isolation::from_name(&name)?,
-            None => Isolation::default(),
-        };
-        let shape = fields.shape()?;
-        let count = |value: Option<i64>, default: usize| {
-            value.map_or(default, |value| usize::try_from(value).unwrap_or(0))
-        };
-        let bounds = BatchBounds {
-            rows: count(fields.number("batch.rows")?, BOUNDS.rows),
-            bytes: count(fields.number("batch.bytes")?, BOUNDS.bytes),
-        };
-        check_bounds(bounds)?;
-        let (start, stop) = (fields.offset("start")?, fields.offset("stop")?);
-        if let (Some(start), Some(stop)) = (start, stop)
-            && start > stop
-        {
-            return refuse(format!(
-                "start={start} is after stop={stop} ({topic}-{partition})"
-            ));
-        }
-        let place = Place {
-            bootstrap_servers: fields.text("bootstrap.servers")?,
-            client: fields.settings("client")?,
-            path: fields.text("path")?.map(PathBuf::from),
-            cluster_id: fields.text("cluster.id")?,
-        };
-        let fail_on_data_loss = fields.flag("fail.on.data.loss")?.unwrap_or(true);
-        fields.refuse_rest()?;
-        Ok(ReadRequest {
-            topic,
-            partition,
-            start,
-            stop,
-            isolation,
-            fail_on_data_loss,
-            shape,
-            bounds,
-            place,
-        })
-    }
 }
 
 pub(super) fn refuse<T>(reason: String) -> Result<T> {
@@ -245,23 +291,8 @@ fn is_same(told: &[u8], secret: &[u8]) -> bool {
     told.len() == secret.len() && differs == 0
 }
 
-/// A schema as `pyarrow.Schema.serialize` and Java's `MessageSerializer` write it, in base64.
-fn decode_schema(text: &str) -> Result<Schema> {
-    let Ok(bytes) = BASE64_STANDARD.decode(text) else {
-        return refuse("schema is not base64".to_owned());
-    };
-    try_schema_from_ipc_buffer(&bytes).or_else(|error| {
-        let error = error.to_string();
-        if error.contains("Utf8Error") {
-            return refuse("schema has a name or another text that is not UTF-8".to_owned());
-        }
-        refuse(format!(
-            "schema is no message of Arrow IPC with a schema: {error}"
-        ))
-    })
-}
-
 /// The fields of a request that are still to be looked at. Null counts as absent.
+#[derive(Debug)]
 struct Fields(Map<String, Value>);
 
 impl Fields {
@@ -361,21 +392,27 @@ impl Fields {
 #[cfg(test)]
 mod tests {
     use arrow_ipc::writer::StreamWriter;
-    use arrow_schema::{DataType, Field};
+    use arrow_schema::{DataType, Field, Schema};
+    use base64::Engine;
+    use base64::prelude::BASE64_STANDARD;
 
     use super::*;
+    use crate::limits::ARROW_REQUEST_BYTES_MAX;
 
     fn read(text: &str) -> ReadRequest {
         match Request::parse(text.as_bytes(), None) {
-            Ok(Request::Read(read)) => *read,
+            Ok(Request::Read(read)) => read.shaped().expect("a read"),
             other => panic!("{other:?}"),
         }
     }
 
     fn refusal(text: &str) -> String {
-        Request::parse(text.as_bytes(), None)
-            .expect_err("refused")
-            .to_string()
+        let refused = match Request::parse(text.as_bytes(), None) {
+            Ok(Request::Read(read)) => read.shaped().map(drop),
+            Ok(Request::Other(other)) => other.check_schema(),
+            Err(error) => Err(error),
+        };
+        refused.expect_err("refused").to_string()
     }
 
     #[test]
@@ -541,7 +578,7 @@ mod tests {
     #[test]
     fn another_op_is_left_to_the_home() {
         let request = Request::parse(br#"{"op":"latest","options":{"a":[1]}}"#, None);
-        assert!(matches!(request, Ok(Request::Other(op)) if op == "latest"));
+        assert!(matches!(request, Ok(Request::Other(other)) if other.op == "latest"));
     }
 
     #[test]
@@ -603,9 +640,19 @@ mod tests {
 
     #[test]
     fn a_length_that_no_request_has_is_refused_before_anything_is_allocated() {
-        assert_eq!(request_length([0, 0, 1, 2]).expect("a length"), 258);
+        let length = |prefix| request_length(prefix, ARROW_REQUEST_BYTES_MAX);
+        assert_eq!(length([0, 0, 1, 2]).expect("a length"), 258);
         for prefix in [[0; 4], [0xff; 4], *b"GET "] {
-            assert!(request_length(prefix).is_err());
+            assert!(length(prefix).is_err());
         }
+    }
+
+    /// Spark's user saw a limit of bytes, and not what could be done about it.
+    #[test]
+    fn who_asks_for_too_much_is_told_the_way_out() {
+        let prefix = u32::to_be_bytes(2 << 20);
+        assert!(request_length(prefix, ARROW_REQUEST_KNOWN_BYTES_MAX).is_ok());
+        let refusal = request_length(prefix, ARROW_REQUEST_BYTES_MAX).expect_err("refused");
+        assert!(refusal.to_string().contains("engine=python"), "{refusal}");
     }
 }

@@ -57,6 +57,7 @@ struct Shared {
     home: Box<dyn Home>,
     settings: ServerSettings,
     batch_memory: BatchMemory,
+    request_memory: BatchMemory,
     /// `None`: nobody else needs them.
     descriptors: Option<Arc<dyn Descriptors>>,
     is_stopping: AtomicBool,
@@ -94,6 +95,7 @@ impl ArrowServer {
         let shared = Arc::new(Shared {
             home,
             batch_memory: BatchMemory::new(settings.memory_bytes),
+            request_memory: BatchMemory::of_requests(settings.memory_bytes),
             settings,
             descriptors,
             is_stopping: AtomicBool::new(false),
@@ -130,6 +132,7 @@ impl ArrowServer {
         let shared = &self.shared;
         shared.is_stopping.store(true, Ordering::SeqCst);
         shared.batch_memory.wake();
+        shared.request_memory.wake();
         // The acceptor is woken by a client, and by every one that comes meanwhile.
         let wait = Duration::from_millis(STOP_WAIT_MS);
         TcpStream::connect_timeout(&self.address, wait).ok();
@@ -258,6 +261,7 @@ impl Guest {
                 stream,
                 home: &*shared.home,
                 batch_memory: &shared.batch_memory,
+                request_memory: &shared.request_memory,
                 idle: shared.settings.idle,
                 secret: shared.settings.secret.as_deref(),
                 is_stopping: &|| shared.is_stopping(),
