@@ -178,7 +178,7 @@ def plot(windows: list[Window], path: Path) -> None:
     ):
         axes.bar(minutes, values, width, floor, align="edge", color=colour, label=label)
         floor = [under + value for under, value in zip(floor, values, strict=True)]
-    axes.set_xlabel("minutes")
+    axes.set_xlabel("event time (minutes)")
     axes.set_ylabel(f"readings in {WINDOW_MS // 1000} s")
     axes.set_title(f"Windowed counts with a watermark of {WATERMARK_MS // 1000} s", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
