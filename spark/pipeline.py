@@ -127,11 +127,14 @@ def _session(name: str, conf: Mapping[str, str]) -> "SparkSession":
 
 def _log_settings(folder: str) -> Path:
     """A file of settings that has Spark say nothing: what fails a query is raised, and told in a
-    sentence by `main`."""
+    sentence by `main`. PySpark's logger has a level of its own there, since PySpark says at its
+    start what it is if it differs from the others."""
     file = Path(folder, "log4j2.properties")
     file.write_text(
         "rootLogger.level = fatal\n"
         "rootLogger.appenderRef.console.ref = console\n"
+        "logger.pyspark.name = org.apache.spark.api.python.PythonGatewayServer\n"
+        "logger.pyspark.level = fatal\n"
         "appender.console.type = Console\n"
         "appender.console.name = console\n"
         "appender.console.target = SYSTEM_ERR\n"
