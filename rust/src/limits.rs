@@ -355,6 +355,14 @@ pub const REFUSAL_NOTICE_MS: u64 = 1_000;
 /// Small enough to stay in a core's second cache until CRC and columns are done with it.
 pub const ARROW_READ_BYTES: usize = 256 * 1024;
 
+/// Inflated bytes of a compressed batch that a reader of columns holds at a time, beside a piece of
+/// the stream and a record that is larger.
+pub const ARROW_INFLATED_BYTES: usize = 1 << 20;
+
+/// Bytes of a log after which an endpoint's client gets a batch without rows, if there were none
+/// in them: it hears that its read goes on, and a read that nobody wants any more ends.
+pub const ARROW_SILENT_BYTES_MAX: usize = 64 << 20;
+
 /// Segments that one reader of columns holds open; the next ones are opened when these are read.
 pub const ARROW_OPEN_SEGMENTS_MAX: usize = 64;
 

@@ -151,6 +151,32 @@ def test_clients_that_do_not_read_cost_a_batch_each_however_long_the_log_is(
     assert held < silent * 8 * MIB, f"{held / MIB:.0f} MiB for {silent} readers"
 
 
+def test_clients_that_do_not_read_hold_a_part_of_a_compressed_batch(
+    broker: kafkalite.Broker, endpoint: str
+) -> None:
+    """Each held all of what the batch at hand inflates to, 96 MB of 200 KB."""
+    silent = 6
+    builder = BatchBuilder("zstd")
+    for _ in range(96):
+        builder.append(1_700_000_000_000, None, os.urandom(2_000) + bytes(MIB))
+    with Connection(broker.bootstrap_servers) as connection:
+        assert connection.create_topic("inflates").error_code == 0
+        assert connection.produce("inflates", builder.finish()).error_code == 0
+    asked = {"batch.bytes": 100_000, "columns": ["offset", "value"]}
+    process = psutil.Process(broker.pid)
+    assert read(endpoint, topic="inflates", partition=0, **asked).num_rows == 96
+    before = process.memory_info().rss
+    with contextlib.ExitStack() as stack:
+        for _ in range(silent):
+            client = stack.enter_context(connect(endpoint))
+            client.sendall(read_request("inflates", **asked))
+            assert client.recv(1)
+        _rest(process)
+        held = process.memory_info().rss - before
+    # A record is a batch of 1 MiB; beside it there are a window, and what zstd needs.
+    assert held < silent * 16 * MIB, f"{held / MIB:.0f} MiB for {silent} readers"
+
+
 def _rest(process: psutil.Process) -> None:
     """Returns when the process does nothing: its readers wait for their clients."""
     spent = [-1.0]

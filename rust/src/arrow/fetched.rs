@@ -2,7 +2,8 @@
 //! the same tight loop. Whoever fetches gives chunks, one after the other, each the bytes of one
 //! fetch of one partition.
 //!
-//! The memory in use is one chunk, one Arrow batch and, for compressed ones, one inflated batch.
+//! The memory in use is one chunk, one Arrow batch and, for compressed ones, a window of an
+//! inflated batch.
 //! Whoever bounds the memory of many streams lets one wait (`receive`) with what its rows take so
 //! far, and takes more before it has them become a whole batch (`next_full`).
 
@@ -12,14 +13,15 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 
 use super::columns::{BatchBounds, ColumnBuilder};
+use super::inflated::{Fault, InflatedRecords, is_inflated};
 use super::shape::Shape;
 use super::stream::append_set;
 use super::walk::{RecordCursor, Walked, append_counted, append_records, is_counted};
 use crate::batch::header::RECORD_BATCH_OVERHEAD;
-use crate::batch::inflate::Inflater;
-use crate::batch::{BatchHeader, Codec, RecordReader};
+use crate::batch::{BatchHeader, RecordReader};
 use crate::client::FetchedBatches;
 use crate::error::{Error, Result};
+use crate::limits::ARROW_SILENT_BYTES_MAX;
 
 /// The records of one partition that one fetch brought.
 pub struct FetchedChunk<B> {
@@ -55,6 +57,10 @@ pub struct FetchedStream<S: FetchSource> {
     partition: Option<(String, i32)>,
     chunk: Option<Chunk<S::Bytes>>,
     scratch: Scratch,
+    /// Gives batches without rows as well, where there are none for long.
+    tells_progress: bool,
+    /// Bytes of the log since the last batch.
+    silent_bytes: usize,
     failure: Option<String>,
 }
 
@@ -71,8 +77,7 @@ struct Chunk<B> {
 /// Memory kept from batch to batch.
 #[derive(Default)]
 struct Scratch {
-    inflater: Inflater,
-    inflated: Vec<u8>,
+    inflated: InflatedRecords,
     legacy: RecordReader,
 }
 
@@ -85,11 +90,26 @@ impl<S: FetchSource> FetchedStream<S> {
             partition: None,
             chunk: None,
             scratch: Scratch::default(),
+            tells_progress: false,
+            silent_bytes: 0,
             failure: None,
         }
     }
 
-    /// The next rows, at least one and of one partition; `None` after the last.
+    /// Gives a batch without rows where those of a whole one were left out, or a long part of the
+    /// log has none: whoever takes them can see that it goes on, and can end it.
+    pub fn telling_progress(mut self) -> Self {
+        self.tells_progress = true;
+        self
+    }
+
+    /// Memory that is held between two batches beside the bytes of a fetch.
+    pub fn held_bytes(&self) -> usize {
+        self.scratch.inflated.held_bytes()
+    }
+
+    /// The next rows, of one partition, and at least one unless progress is told; `None` after the
+    /// last.
     fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
         while self.receive()? {
             if let Some(batch) = self.build()? {
@@ -108,6 +128,8 @@ impl<S: FetchSource> FetchedStream<S> {
                 self.builder.release();
             }
             self.chunk = self.source.next_chunk()?.map(Chunk::new);
+            let received = self.chunk.as_ref().map(|chunk| chunk.records.as_ref());
+            self.silent_bytes += received.map_or(0, <[u8]>::len);
         }
         Ok(self.chunk.is_some())
     }
@@ -144,13 +166,22 @@ impl<S: FetchSource> FetchedStream<S> {
             self.partition = Some((chunk.topic.clone(), chunk.partition));
         }
         let filled = chunk.fill(&mut self.builder, &mut self.scratch);
+        let is_long = self.tells_progress && self.silent_bytes >= ARROW_SILENT_BYTES_MAX;
         match filled.map_err(|error| self.describe(&error))? {
+            Walked::Exhausted if is_long => self.finish_with_progress(),
             Walked::Exhausted => Ok(None),
             Walked::Full => {
                 self.chunk = Some(chunk);
-                self.finish()
+                self.finish_with_progress()
             }
         }
+    }
+
+    fn finish_with_progress(&mut self) -> std::result::Result<Option<RecordBatch>, String> {
+        self.silent_bytes = 0;
+        let no_rows = || RecordBatch::new_empty(self.schema.clone());
+        let no_rows = self.tells_progress.then(no_rows);
+        Ok(self.finish()?.or(no_rows))
     }
 
     /// The rows gathered so far; `None` if there are none, or all of them are left out.
@@ -197,8 +228,10 @@ impl<B: AsRef<[u8]>> Chunk<B> {
                     }
                     Some((header, batch)) => {
                         let range = self.batches.next_offset()..self.stop;
-                        if !is_counted(builder, &header, &range) {
-                            inflate(&header, batch, scratch)?;
+                        if is_inflated(&header) && !is_counted(builder, &header, &range) {
+                            let records = batch.get(RECORD_BATCH_OVERHEAD..);
+                            let records = records.unwrap_or_default();
+                            scratch.inflated.begin(&header, records)?;
                         }
                         (
                             header,
@@ -217,25 +250,22 @@ impl<B: AsRef<[u8]>> Chunk<B> {
                 let legacy = &mut scratch.legacy;
                 append_set(builder, &header, batch, &mut cursor, range, legacy)?
             } else {
-                let records = if is_inflated(&header) {
-                    scratch.inflated.as_slice()
+                let records = batch.get(RECORD_BATCH_OVERHEAD..).unwrap_or_default();
+                let bounds = (range.start, range.end);
+                let walked = if is_inflated(&header) {
+                    let inflated = &mut scratch.inflated;
+                    inflated.append(builder, &header, records, &mut cursor, bounds)
                 } else {
-                    batch.get(RECORD_BATCH_OVERHEAD..).unwrap_or_default()
+                    append_records(builder, &header, records, &mut cursor, bounds.0, bounds.1)
+                        .map_err(Fault::Record)
                 };
-                append_records(
-                    builder,
-                    &header,
-                    records,
-                    &mut cursor,
-                    range.start,
-                    range.end,
-                )
-                .map_err(|reason| {
-                    Error::InvalidRecord(format!(
+                walked.map_err(|fault| match fault {
+                    Fault::Stream(error) => error,
+                    Fault::Record(reason) => Error::InvalidRecord(format!(
                         "record {} of the batch at offset {}: {reason}",
                         cursor.passed + 1,
                         header.base_offset
-                    ))
+                    )),
                 })?
             };
             match walked {
@@ -247,22 +277,6 @@ impl<B: AsRef<[u8]>> Chunk<B> {
             }
         }
     }
-}
-
-fn is_inflated(header: &BatchHeader) -> bool {
-    header.magic == 2 && header.is_compressed() && header.records_count > 0
-}
-
-fn inflate(header: &BatchHeader, batch: &[u8], scratch: &mut Scratch) -> Result<()> {
-    if !is_inflated(header) {
-        return Ok(());
-    }
-    let records = batch.get(RECORD_BATCH_OVERHEAD..).unwrap_or_default();
-    let codec = Codec::from_id(header.codec_id())?;
-    let Scratch {
-        inflater, inflated, ..
-    } = scratch;
-    inflater.inflate(codec, header.magic, records, inflated)
 }
 
 impl<S: FetchSource> Iterator for FetchedStream<S> {
@@ -301,7 +315,7 @@ mod tests {
     use crate::arrow::decode::{Decoder, Reader};
     use crate::batch::build::end_transaction_marker;
     use crate::batch::header::{CRC_AT, compute_crc, patch_offset_and_epoch};
-    use crate::batch::{BatchBuilder, BatchOptions, EndTransactionMarker};
+    use crate::batch::{BatchBuilder, BatchOptions, Codec, EndTransactionMarker};
 
     /// Chunks of a source that may wait for them, or not.
     struct Given(std::vec::IntoIter<FetchedChunk<Vec<u8>>>, bool);
@@ -456,6 +470,39 @@ mod tests {
         FetchedStream::new(source, &shape.expect("a shape"), bounds)
             .map(|batch| batch.expect("good records").num_rows())
             .collect()
+    }
+
+    /// A read that drops every record went through a whole log before it looked whether its client
+    /// was still there, or the broker was to stop.
+    #[test]
+    fn who_wants_progress_hears_of_batches_whose_rows_are_all_dropped() {
+        let formats = [("value.format", "json"), ("mode", "DROPMALFORMED")];
+        let formats = formats.map(|(name, word)| (name.to_owned(), word.to_owned()));
+        let schema = Schema::new(decimals(1));
+        let shape = Shape::choose(&ShapeRequest {
+            columns: Some(&["value".to_owned()]),
+            value_schema: Some(&schema),
+            formats: Some(&formats.into()),
+            ..ShapeRequest::default()
+        });
+        let shape = shape.expect("a shape");
+        let read = |tells: bool| {
+            let chunks = vec![chunk(0, batch(0, 10, Codec::Zstd), 0, 10)];
+            let bounds = BatchBounds {
+                rows: 4,
+                bytes: 1 << 20,
+            };
+            let stream = FetchedStream::new(Given(chunks.into_iter(), true), &shape, bounds);
+            let stream = if tells {
+                stream.telling_progress()
+            } else {
+                stream
+            };
+            let rows = stream.map(|batch| batch.expect("good records").num_rows());
+            rows.collect::<Vec<_>>()
+        };
+        assert_eq!(read(false), [0_usize; 0]);
+        assert_eq!(read(true), [0, 0]);
     }
 
     fn decimals(count: usize) -> Vec<Field> {

@@ -23,6 +23,7 @@ pub mod decode;
 pub mod fetched;
 pub mod formats;
 mod growth;
+mod inflated;
 pub mod isolation;
 pub mod plan;
 pub mod reader;

@@ -1,5 +1,5 @@
 //! Arrow batches, one after the other, made when they are asked for: the memory in use is one
-//! Arrow batch, one read buffer and, for compressed ones, one inflated batch of the log.
+//! Arrow batch, one read buffer and, for compressed ones, a window of an inflated batch of the log.
 
 use std::io;
 use std::ops::Range;
@@ -11,14 +11,14 @@ use arrow_schema::{ArrowError, SchemaRef};
 
 use super::batches::BatchWalk;
 use super::columns::ColumnBuilder;
+use super::inflated::{Fault, InflatedRecords, is_inflated};
 use super::isolation::AbortedRanges;
 use super::plan::LogRead;
 use super::walk::{
     RecordCursor, Walked, append_counted, append_legacy, append_records, is_counted,
 };
 use crate::batch::header::RECORD_BATCH_OVERHEAD;
-use crate::batch::inflate::Inflater;
-use crate::batch::{BatchHeader, Codec, RecordReader};
+use crate::batch::{BatchHeader, RecordReader};
 use crate::error::{Error, Result};
 use crate::limits::ARROW_READ_BYTES;
 
@@ -30,15 +30,16 @@ pub struct LogStream {
     ranges_begun: usize,
     rows: Option<PartitionRows>,
     scratch: Scratch,
+    /// Gives batches without rows as well, where all rows of one were left out.
+    tells_progress: bool,
     failure: Option<(bool, String)>,
 }
 
 /// Memory kept from batch to batch.
 #[derive(Default)]
 struct Scratch {
-    inflater: Inflater,
     /// The records of the batch at hand, if they were compressed.
-    inflated: Vec<u8>,
+    inflated: InflatedRecords,
     legacy: RecordReader,
 }
 
@@ -60,11 +61,24 @@ impl LogStream {
             ranges_begun: 0,
             rows: None,
             scratch: Scratch::default(),
+            tells_progress: false,
             failure: None,
         }
     }
 
-    /// The next rows, at least one and of one partition; `None` after the last.
+    /// As `FetchedStream::telling_progress`, but for parts of the log that have no rows.
+    pub fn telling_progress(mut self) -> LogStream {
+        self.tells_progress = true;
+        self
+    }
+
+    /// Memory that is held between two batches beside the read buffer.
+    pub fn held_bytes(&self) -> usize {
+        self.scratch.inflated.held_bytes()
+    }
+
+    /// The next rows, of one partition, and at least one unless progress is told; `None` after the
+    /// last.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             if self.rows.is_none() && !self.begin_partition() {
@@ -74,10 +88,15 @@ impl LogStream {
             if !has_more {
                 self.rows = None;
             }
-            if self.builder.rows() > 0
-                && let Some(batch) = self.builder.finish()?
-            {
-                return Ok(Some(batch));
+            if self.builder.rows() > 0 {
+                match self.builder.finish()? {
+                    Some(batch) => return Ok(Some(batch)),
+                    None if self.tells_progress => {
+                        let schema = Arc::clone(self.read.shape.schema());
+                        return Ok(Some(RecordBatch::new_empty(schema)));
+                    }
+                    None => {}
+                }
             }
         }
     }
@@ -143,26 +162,19 @@ impl PartitionRows {
         Ok(None)
     }
 
-    /// Inflates the records of the batch at hand, if they are to be looked at.
+    /// Begins to inflate the records of the batch at hand, if they are to be looked at.
     fn inflate(
         &self,
         builder: &ColumnBuilder,
         header: &BatchHeader,
         scratch: &mut Scratch,
     ) -> Result<()> {
-        let is_plain = !header.is_compressed() || header.records_count == 0;
-        if is_plain || header.magic < 2 || self.is_counted(builder, header) {
+        if !is_inflated(header) || self.is_counted(builder, header) {
             return Ok(());
         }
         let records = &self.walk.loaded(header)[RECORD_BATCH_OVERHEAD..];
-        Codec::from_id(header.codec_id())
-            .and_then(|codec| {
-                let Scratch {
-                    inflater, inflated, ..
-                } = scratch;
-                inflater.inflate(codec, header.magic, records, inflated)
-            })
-            .map_err(|error| self.walk.corrupt(header, &error.to_string()))
+        let begun = scratch.inflated.begin(header, records);
+        begun.map_err(|error| self.walk.corrupt(header, &error.to_string()))
     }
 
     /// Takes rows of the batch at hand, from the cursor on.
@@ -189,15 +201,20 @@ impl PartitionRows {
         if self.is_counted(builder, header) {
             return Ok(append_counted(builder, header, cursor));
         }
-        let records = if header.is_compressed() && header.records_count > 0 {
-            scratch.inflated.as_slice()
+        let records = &self.walk.loaded(header)[RECORD_BATCH_OVERHEAD..];
+        let walked = if is_inflated(header) {
+            let inflated = &mut scratch.inflated;
+            inflated.append(builder, header, records, cursor, (start, stop))
         } else {
-            &self.walk.loaded(header)[RECORD_BATCH_OVERHEAD..]
+            append_records(builder, header, records, cursor, start, stop).map_err(Fault::Record)
         };
-        append_records(builder, header, records, cursor, start, stop).map_err(|reason| {
-            let record = cursor.passed + 1;
-            self.walk
-                .corrupt(header, &format!("record {record}: {reason}"))
+        walked.map_err(|fault| match fault {
+            Fault::Stream(error) => self.walk.corrupt(header, &error.to_string()),
+            Fault::Record(reason) => {
+                let record = cursor.passed + 1;
+                self.walk
+                    .corrupt(header, &format!("record {record}: {reason}"))
+            }
         })
     }
 

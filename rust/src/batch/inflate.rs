@@ -76,6 +76,12 @@ impl Inflater {
         inflated.map(drop)
     }
 
+    /// Memory that it holds, in bytes, beside a few tens of KiB.
+    pub fn held_bytes(&self) -> usize {
+        let zstd = self.zstd.as_ref().map_or(0, |context| context.sizeof());
+        self.lz4_block.capacity() + zstd
+    }
+
     /// Between two streams: lets go of what a large one has needed.
     pub fn give_back(&mut self) {
         self.lz4_block.shrink_to(SCRATCH_BYTES_KEPT_MAX);
@@ -141,7 +147,61 @@ enum Stream<'a> {
     Zstd { input: &'a [u8], at: usize },
 }
 
+/// A stream on its way whose input is elsewhere meanwhile.
+pub struct Paused {
+    stream: Stream<'static>,
+    rest_bytes: usize,
+    bytes_max: usize,
+    inflated_bytes: usize,
+}
+
+impl Paused {
+    /// Goes on with the input that the stream was begun with.
+    pub fn resume(self, input: &[u8]) -> Inflation<'_> {
+        let at = input.len().saturating_sub(self.rest_bytes);
+        Inflation {
+            stream: self.stream.with_rest(input.get(at..).unwrap_or_default()),
+            bytes_max: self.bytes_max,
+            inflated_bytes: self.inflated_bytes,
+            is_over: false,
+        }
+    }
+}
+
+impl Stream<'_> {
+    fn rest_bytes(&self) -> usize {
+        match self {
+            Stream::Plain(rest) | Stream::Lz4(_, rest) => rest.len(),
+            Stream::Gzip(member) => member.rest.len(),
+            Stream::Snappy(blocks) => blocks.rest.len(),
+            Stream::Zstd { input, at } => input.len() - at,
+        }
+    }
+
+    /// The same place in the same input, which may have moved.
+    fn with_rest(self, rest: &[u8]) -> Stream<'_> {
+        match self {
+            Stream::Plain(_) => Stream::Plain(rest),
+            Stream::Lz4(frame, _) => Stream::Lz4(frame, rest),
+            Stream::Gzip(member) => Stream::Gzip(Member { rest, ..member }),
+            Stream::Snappy(blocks) => Stream::Snappy(Blocks { rest, ..blocks }),
+            Stream::Zstd { .. } => Stream::Zstd { input: rest, at: 0 },
+        }
+    }
+}
+
 impl Inflation<'_> {
+    /// Lets go of the input. `None`: the stream is over.
+    pub fn pause(self) -> Option<Paused> {
+        let paused = Paused {
+            rest_bytes: self.stream.rest_bytes(),
+            stream: self.stream.with_rest(&[]),
+            bytes_max: self.bytes_max,
+            inflated_bytes: self.inflated_bytes,
+        };
+        Some(paused).filter(|_| !self.is_over)
+    }
+
     /// Appends to `output` until it holds `wanted_bytes`, or a piece more, or the stream has ended.
     /// Returns whether it has. `inflater` is the one that it was begun with, which has begun no
     /// other since. Errors: those of [`decompress`].

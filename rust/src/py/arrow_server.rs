@@ -116,11 +116,8 @@ impl Home for PythonHome {
             opened.map_err(|error| sentence_of(py, &error))
         })?;
         let source = PythonSource(source);
-        Ok(Box::new(FetchedStream::new(
-            source,
-            &request.shape,
-            request.bounds,
-        )))
+        let stream = FetchedStream::new(source, &request.shape, request.bounds);
+        Ok(Box::new(stream.telling_progress()))
     }
 
     fn answer(&self, _op: &str, request: &[u8]) -> Result<Vec<u8>> {

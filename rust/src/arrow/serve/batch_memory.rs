@@ -103,6 +103,13 @@ impl BatchMemory {
 }
 
 impl<'a> Taken<'a> {
+    /// Holds so many bytes from now on: what is there already is counted, however much it is, and
+    /// others wait for it.
+    pub fn resize_to(&mut self, bytes: usize) {
+        let used = self.memory.used.lock();
+        self.set(used, bytes, false);
+    }
+
     /// Gives back what is beyond so many bytes.
     pub fn shrink_to(&mut self, bytes: usize) {
         let used = self.memory.used.lock();

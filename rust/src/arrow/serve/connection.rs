@@ -15,7 +15,7 @@ use arrow_schema::{ArrowError, Schema};
 
 use super::batch_memory::{BatchMemory, Taken};
 use super::request::{LENGTH_BYTES, Request, request_length};
-use super::{Home, Losses, Rows};
+use super::{Home, Losses, ReadRows, Rows};
 use crate::crash::or_error;
 use crate::error::{Error, Result};
 use crate::limits::{
@@ -243,7 +243,8 @@ impl Connection<'_> {
         let mut kept: Option<Taken<'_>> = None;
         while rows.wait()? {
             if let Some(mut taken) = kept.take_if(|taken| !taken.grow_to(batch_bytes)) {
-                self.send_batch(&mut encoder, rows.finish_batch()?, &mut taken)?;
+                let batch = rows.finish_batch()?;
+                self.send_batch(&mut encoder, batch, &*rows, &mut taken)?;
             }
             let mut taken = match kept.take() {
                 Some(taken) => taken,
@@ -251,32 +252,38 @@ impl Connection<'_> {
                     .batch_memory
                     .take(batch_bytes, wait, self.is_stopping)?,
             };
-            match rows.next_batch()? {
-                None if taken.keep(rows.unfinished_bytes()) => kept = Some(taken),
-                None => self.send_batch(&mut encoder, rows.finish_batch()?, &mut taken)?,
-                full => self.send_batch(&mut encoder, full, &mut taken)?,
-            }
+            let batch = match rows.next_batch()? {
+                None if taken.keep(rows.unfinished_bytes()) => {
+                    kept = Some(taken);
+                    continue;
+                }
+                None => rows.finish_batch()?,
+                full => full,
+            };
+            self.send_batch(&mut encoder, batch, &*rows, &mut taken)?;
         }
         if let Some(mut taken) = kept {
-            self.send_batch(&mut encoder, rows.finish_batch()?, &mut taken)?;
+            let batch = rows.finish_batch()?;
+            self.send_batch(&mut encoder, batch, &*rows, &mut taken)?;
         }
         write_buffers(self.stream, &encoder.finish()?)?;
         Ok(())
     }
 
-    /// Sends a batch, for which there may be no rows; `taken` is given back as far as it does not
-    /// need it.
+    /// Sends a batch of `rows`, for which there may be none; `taken` is given back as far as
+    /// neither it nor they need it.
     fn send_batch(
         &self,
         encoder: &mut StreamEncoder,
         batch: Option<RecordBatch>,
+        rows: &dyn ReadRows,
         taken: &mut Taken<'_>,
     ) -> std::result::Result<(), End> {
         if (self.is_stopping)() {
             return Err(End::Failed("the Arrow endpoint is stopping".to_owned()));
         }
         if let Some(batch) = batch {
-            taken.shrink_to(batch.get_array_memory_size());
+            taken.resize_to(batch.get_array_memory_size() + rows.held_bytes());
             write_buffers(self.stream, &encoder.encode(&batch)?)?;
         }
         Ok(())
@@ -368,7 +375,7 @@ mod tests {
     use arrow_schema::SchemaRef;
     use parking_lot::{Condvar, Mutex};
 
-    use super::super::{ArrowServer, ReadRequest, ReadRows, RowsAtHand, ServerSettings};
+    use super::super::{ArrowServer, ReadRequest, RowsAtHand, ServerSettings};
     use super::*;
 
     struct Panics;

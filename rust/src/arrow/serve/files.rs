@@ -109,7 +109,10 @@ fn read(request: &ReadRequest, directory: &Path, losses: &Losses) -> Result<Rows
         }
         _ => {}
     }
-    Ok(Box::new(RowsAtHand::new(LogStream::new(Arc::new(read)))))
+    let stream = LogStream::new(Arc::new(read)).telling_progress();
+    Ok(Box::new(
+        RowsAtHand::new(stream).holding(LogStream::held_bytes),
+    ))
 }
 
 fn no_rows(request: &ReadRequest) -> Rows {

@@ -110,7 +110,7 @@ impl Home for LiveHome {
             spare: Arc::default(),
         };
         let stream = FetchedStream::new(source, &request.shape, request.bounds);
-        Ok(Box::new(stream))
+        Ok(Box::new(stream.telling_progress()))
     }
 
     fn answer(&self, op: &str, _request: &[u8]) -> Result<Vec<u8>> {

@@ -55,6 +55,12 @@ pub trait ReadRows: Send {
 
     /// The most bytes of memory that this batch takes.
     fn unfinished_bytes(&self) -> usize;
+
+    /// Memory that is held while a batch is sent, beside that batch and some hundred KiB of the
+    /// log, bytes.
+    fn held_bytes(&self) -> usize {
+        0
+    }
 }
 
 impl<S: FetchSource> ReadRows for FetchedStream<S> {
@@ -77,6 +83,10 @@ impl<S: FetchSource> ReadRows for FetchedStream<S> {
     fn unfinished_bytes(&self) -> usize {
         FetchedStream::unfinished_bytes(self)
     }
+
+    fn held_bytes(&self) -> usize {
+        FetchedStream::held_bytes(self)
+    }
 }
 
 fn of_sentence(sentence: String) -> ArrowError {
@@ -87,6 +97,7 @@ fn of_sentence(sentence: String) -> ArrowError {
 pub(super) struct RowsAtHand<R> {
     reader: R,
     is_over: bool,
+    held_bytes: fn(&R) -> usize,
 }
 
 impl<R> RowsAtHand<R> {
@@ -94,7 +105,13 @@ impl<R> RowsAtHand<R> {
         RowsAtHand {
             reader,
             is_over: false,
+            held_bytes: |_| 0,
         }
+    }
+
+    /// With what says how much memory the reader holds.
+    pub fn holding(self, held_bytes: fn(&R) -> usize) -> RowsAtHand<R> {
+        RowsAtHand { held_bytes, ..self }
     }
 }
 
@@ -119,6 +136,10 @@ impl<R: RecordBatchReader + Send> ReadRows for RowsAtHand<R> {
 
     fn unfinished_bytes(&self) -> usize {
         0
+    }
+
+    fn held_bytes(&self) -> usize {
+        (self.held_bytes)(&self.reader)
     }
 }
 
