@@ -137,7 +137,9 @@ class ControlServer:
         handler = self._handlers.get(request.api_key)
         if handler is None:
             # Rust answers this key, and has handed the request over all the same.
-            context.log.error(f"no handler of key {request.api_key}, asked for by {request.peer}")
+            context.log.error(
+                f"no handler for API key {request.api_key}, requested by {request.peer}"
+            )
             context.core.requests.close_connection(request)
             return
         if context.log.is_debug:

@@ -54,9 +54,9 @@ def told(broker: kafkalite.Broker, sent: bytes) -> str:
     [
         (
             request_frame(KEYS["Produce"], 2, b""),
-            "refused: malformed request: api key 0 has no version 2",
+            "refused: malformed request: Produce (API key 0) has no version 2",
         ),
-        (request_frame(999, 0, b""), "refused: malformed request: unknown api key 999"),
+        (request_frame(999, 0, b""), "refused: malformed request: unknown API key 999"),
         (request_frame(KEYS["Metadata"], 9, b"\xff"), "refused: malformed request"),
         (b"GET / HTTP/1.1\r\n\r\n", "refused: malformed request: a frame of 1195725856 bytes"),
     ],

@@ -213,7 +213,7 @@ fn a_version_that_the_server_does_not_know_is_not_sent() {
     outbound.call("p", unknown).unwrap();
     let reason = take(&outbound, 1)[0].1.clone().unwrap_err();
     assert!(
-        reason.ends_with("it does not know key 63 in version 3"),
+        reason.ends_with("it does not support BrokerHeartbeat (key 63) v3"),
         "{reason}"
     );
     drop(outbound);

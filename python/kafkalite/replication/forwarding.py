@@ -74,7 +74,8 @@ class RemoteEngine:
         controller answers within a minute is told so; one that it does not know is Kafka's reason
         to close the connection."""
         try:
-            answer = await self._forward(context, request, context.core.requests.forwarded(request))
+            asked = context.core.requests.forwarded(request)
+            answer = await self._forward(context, request, kind, asked)
         except UnknownToControllerError:
             context.core.requests.close_connection(request)
         except ControllerError as refusal:
@@ -93,18 +94,24 @@ class RemoteEngine:
         first_flexible = _native.message_versions(part._name)[3]
         version = request.api_version
         body = part.encode(version)
-        answer = await self._forward(
-            context, request, context.core.requests.forwarded(request, body)
-        )
+        asked = context.core.requests.forwarded(request, body)
+        answer = await self._forward(context, request, type(part), asked)
         is_flexible = first_flexible is not None and version >= first_flexible
         if is_flexible and answer[4:5] != b"\0":
             sentence = "The controller's answer has fields that nobody knows."
             raise ControllerError(codes.UNKNOWN_SERVER_ERROR, sentence)
         return kind.decode(answer[5 if is_flexible else 4 :], version)
 
-    async def _forward(self, context: "Context", request: _native.Request, asked: bytes) -> bytes:
+    async def _forward(
+        self,
+        context: "Context",
+        request: _native.Request,
+        kind: type[messages.Message],
+        asked: bytes,
+    ) -> bytes:
         """The bytes that the controller answers those of a client with, or of a part of its
         request. Raises ControllerError and UnknownToControllerError."""
+        what = f"{kind.__name__.removesuffix('Request')} of {request.peer}"
         principal = messages.DefaultPrincipalData(
             type=request.principal.partition(":")[0],
             name=request.principal.partition(":")[2],
@@ -120,8 +127,7 @@ class RemoteEngine:
             self._tell(
                 context,
                 ("silent", request.api_key),
-                f"key {request.api_key} of {request.peer} is answered by no controller, and is "
-                f"refused with REQUEST_TIMED_OUT: {error}",
+                f"{what} is refused with REQUEST_TIMED_OUT, since no controller answers: {error}",
             )
             raise ControllerError(codes.REQUEST_TIMED_OUT, str(error)) from error
         code = answer.error_code
@@ -131,9 +137,8 @@ class RemoteEngine:
         self._tell(
             context,
             (code, request.api_key),
-            f"key {request.api_key} of {request.peer} is refused by the controller with "
-            f"{error_code(code).name}: may this broker forward there (ClusterAction), and does the "
-            "controller know the key?",
+            f"{what} is refused by the controller with {error_code(code).name}: check that this "
+            "broker has the permission ClusterAction, and that the controller supports the request",
         )
         if code == codes.UNSUPPORTED_VERSION:
             raise UnknownToControllerError("the controller does not know this request")
@@ -260,7 +265,7 @@ class RemoteEngine:
         minute."""
         member = self._member
         due_ms = member.now_ms() + GIVE_UP_MS
-        reason = "no controller is known that is active"
+        reason = "no active controller is known"
         while (left_ms := due_ms - member.now_ms()) > 0:
             address = member.controller_address
             if address is not None:

@@ -6,6 +6,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use crate::codec::schema::Message;
 use crate::error::{Error, Result};
 use crate::limits::{OUTBOUND_ANSWER_BYTES_MAX, RECEIVE_GROWTH_MAX};
 use crate::wire::cursor::{Reader, Writer};
@@ -118,7 +119,8 @@ impl Connection {
         bytes_max: usize,
     ) -> IoResult<Range<usize>> {
         if self.version_of(api_key, api_version) != Some(api_version) {
-            let sentence = format!("it does not know key {api_key} in version {api_version}");
+            let name = Message::name_of_key(api_key).unwrap_or("unknown");
+            let sentence = format!("it does not support {name} (key {api_key}) v{api_version}");
             return Err(IoError::new(ErrorKind::Unsupported, sentence));
         }
         self.send(api_key, api_version, body, patience.due)?;

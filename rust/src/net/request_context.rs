@@ -2,6 +2,7 @@
 
 use crate::api::fetch_sessions::FetchSessions;
 use crate::api::{ApiKey, HOT_KEYS};
+use crate::codec::schema::Message;
 use crate::error::{Error, Result};
 use crate::net::settings::Settings;
 use crate::wire::header::API_VERSIONS;
@@ -52,9 +53,10 @@ pub fn read_header<'a>(reader: &mut Reader<'a>, keys: &ApiKeys) -> Result<Reques
         known.map(|known| known.first_flexible)
     })?;
     let (api_key, version) = (header.api_key, header.api_version);
-    let key = known.ok_or_else(|| Error::MalformedRequest(format!("unknown api key {api_key}")))?;
+    let key = known.ok_or_else(|| Error::MalformedRequest(format!("unknown API key {api_key}")))?;
     if !(key.min..=key.max).contains(&version) && api_key != API_VERSIONS {
-        let reason = format!("api key {api_key} has no version {version}");
+        let name = Message::name_of_key(api_key).unwrap_or("unknown");
+        let reason = format!("{name} (API key {api_key}) has no version {version}");
         return Err(Error::MalformedRequest(reason));
     }
     Ok(header)
