@@ -189,7 +189,9 @@ class Observer:
         if answer.error_code == codes.INCONSISTENT_CLUSTER_ID:
             raise ObserverError(
                 f"the controllers at {self._asked[0]}:{self._asked[1]} are of another cluster: "
-                f"cluster.id in this broker's meta.properties is {self._cluster_id}"
+                f"cluster.id in this broker's meta.properties is {self._cluster_id}; correct "
+                "controller.quorum.bootstrap.servers, or format empty directories with the id of "
+                "that cluster (kafkalite format)"
             )
         if answer.error_code or not answer.responses or not answer.responses[0].partitions:
             return self.on_failure()

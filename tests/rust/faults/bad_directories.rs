@@ -112,10 +112,10 @@ fn a_directory_of_another_cluster_or_node_is_refused() {
     let meta = path.join("meta.properties");
     let text = std::fs::read_to_string(&meta).unwrap();
     std::fs::write(&meta, text.replace("node.id=1", "node.id=2")).unwrap();
-    assert!(refusal(&path).contains("it belongs to node.id=2, not to node.id=1"));
+    assert!(refusal(&path).contains("meta.properties is 2, but the configuration has node.id=1"));
     let cluster = identity().cluster_id.unwrap();
     std::fs::write(&meta, text.replace(&cluster, "another")).unwrap();
-    assert!(refusal(&path).contains("it belongs to the cluster another"));
+    assert!(refusal(&path).contains("cluster.id in its meta.properties is another"));
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(in crate::log) fn examine(
             .find(|entry| !harmless.contains(&entry.name.as_str()));
         return match foreign {
             Some(entry) => Err(refuse(format!(
-                "it holds {} but no {META_PROPERTIES_FILE}, so it is no log directory of Kafka's; \
+                "it holds {} but no {META_PROPERTIES_FILE}, so it is not a log directory of Kafka; \
                  name an empty one",
                 entry.name
             ))),
@@ -84,14 +84,16 @@ fn check_identity(
     }
     if found.cluster_id != wanted.cluster_id && wanted.cluster_id.is_some() {
         return Err(format!(
-            "it belongs to the cluster {}, not to {}",
+            "cluster.id in its {META_PROPERTIES_FILE} is {}, but {} is expected, which was given or \
+             is that of the other directories: use directories of one cluster, or an empty one",
             found.cluster_id.as_deref().unwrap_or("?"),
             wanted.cluster_id.as_deref().unwrap_or("?"),
         ));
     }
     if found.node_id != wanted.node_id && wanted.node_id.is_some() {
         return Err(format!(
-            "it belongs to node.id={}, not to node.id={}",
+            "node.id in its {META_PROPERTIES_FILE} is {}, but the configuration has node.id={}: \
+             correct node.id, or use another directory",
             found.node_id.unwrap_or(-1),
             wanted.node_id.unwrap_or(-1)
         ));
