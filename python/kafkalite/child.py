@@ -86,7 +86,7 @@ class Broker:
         if isinstance(start_timeout_s, bool) or not isinstance(start_timeout_s, int | float):
             raise wrong_type("start_timeout_s", start_timeout_s, "a number of seconds")
         if not start_timeout_s >= 0:  # which no number is not, either
-            raise InvalidArgumentError(f"start_timeout_s={start_timeout_s} is no time to wait")
+            raise InvalidArgumentError(f"start_timeout_s={start_timeout_s} is not a time to wait")
         self._data = None if data is None else directory("data", data)
         self._listen = None if listen is None else text("listen", listen)
         self._config = config_texts("config", {} if config is None else config)

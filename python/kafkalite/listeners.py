@@ -225,7 +225,7 @@ def _parse(key: str, text: str) -> Endpoint:
     name, separator, rest = text.strip().partition("://")
     found = address(rest)
     if not (name and separator) or found is None:
-        hint = "; an IPv6 address stands in brackets, as [::1]" if rest.count(":") > 1 else ""
+        hint = "; an IPv6 address needs brackets, as in [::1]" if rest.count(":") > 1 else ""
         raise InvalidArgumentError(f"{key}: {text} is not of the form NAME://HOST:PORT{hint}")
     return Endpoint(name.upper(), *found)
 
@@ -344,7 +344,7 @@ def _limits_by_address(text: str) -> Mapping[str, int]:
             _, (address, *_) = _addresses(host.strip("[]"), 0, _socket.AF_INET)[0]
         except OSError as error:
             raise InvalidArgumentError(
-                f"{PER_HOST} names {host}, which is no host that is known"
+                f"{PER_HOST} names {host}, which is not a known host"
             ) from error
         limits[str(address)] = limit
     return limits

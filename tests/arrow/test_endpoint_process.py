@@ -126,7 +126,7 @@ def test_what_cannot_be_fetched_is_told_in_a_sentence(endpoint: str) -> None:
             "rows-0: offset 400 is not there, the log ends at 300 (failOnDataLoss=false goes on ",
         ),
         ({**place, "client": {"x": "y"}}, "client has no setting x"),
-        ({**place, "client": {"fetch.max.bytes": "y"}}, "fetch.max.bytes=y is no whole number"),
+        ({**place, "client": {"fetch.max.bytes": "y"}}, "fetch.max.bytes=y is not a whole number"),
         ({**place, "path": "/proc"}, "rows-0 in path /proc: No such file or directory"),
         (
             {**place, "path": "/proc", "bootstrap.servers": "b:1"},

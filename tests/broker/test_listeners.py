@@ -232,7 +232,7 @@ def test_names_are_in_capitals_and_the_controllers_listener_is_left_out() -> Non
     [
         ("PLAINTEXT://localhost", "is not of the form NAME://HOST:PORT"),
         ("PLAINTEXT://localhost:70000", "is not of the form NAME://HOST:PORT"),
-        ("PLAINTEXT://::1:1", "form NAME://HOST:PORT; an IPv6 address stands in brackets"),
+        ("PLAINTEXT://::1:1", "form NAME://HOST:PORT; an IPv6 address needs brackets"),
         ("localhost:9092", "is not of the form NAME://HOST:PORT"),
         ("PLAINTEXT://localhost:1,plaintext://localhost:2", "names PLAINTEXT twice"),
         ("PLAINTEXT://localhost:1,INTERNAL://localhost:1", "names localhost:1 twice"),

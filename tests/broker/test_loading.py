@@ -54,14 +54,16 @@ def test_logs_that_are_gone_at_a_start_are_named(tmp_path: Path) -> None:
             admin.create_topic("kept")
         broker.stop()
         broker.start()
-        assert "made anew" not in broker.log_tail()
+        assert "created again" not in broker.log_tail()
         broker.stop()
         for path in (tmp_path / "data").glob("orders-*"):
             shutil.rmtree(path)
         broker.start()
         told = broker.log_tail()
-        assert "WARNING 13 logs are not in the log directories and are made anew, empty: " in told
-        (names,) = re.findall("made anew, empty: (.*) …", told)
+        assert (
+            "WARNING 13 logs are not in the log directories and are created again, empty: " in told
+        )
+        (names,) = re.findall("created again, empty: (.*) …", told)
         assert len(names.split(", ")) == 10
         assert "kept" not in names
 

@@ -125,7 +125,7 @@ def test_a_log_that_nobody_reads_holds_nobody_up(tmp_path: Path) -> None:
         connection.ask("ListGroups", 4, messages.ListGroupsRequest())
     code, log = running.end()
     assert code == 0
-    assert re.search(r" WARNING \d+ line\(s\) are left out here", log)
+    assert re.search(r" WARNING \d+ line\(s\) were dropped here", log)
     assert re.fullmatch(r"([\d-]+ [\d:,]+ [A-Z]+ [^\n]+\n)+", read.decode() + log)
 
 

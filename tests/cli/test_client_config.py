@@ -143,9 +143,9 @@ def test_a_level_that_the_codec_does_not_have_is_refused_before_anything_is_sent
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("security.protocol=SASL_SSL", "kafkalite speaks PLAINTEXT alone"),
-        ("ssl.truststore.location=/x", "kafkalite speaks PLAINTEXT alone"),
-        ("request.timeout.ms=soon", "request.timeout.ms=soon: 'soon' is no number"),
+        ("security.protocol=SASL_SSL", "kafkalite supports PLAINTEXT only"),
+        ("ssl.truststore.location=/x", "kafkalite supports PLAINTEXT only"),
+        ("request.timeout.ms=soon", "request.timeout.ms=soon: 'soon' is not a number"),
         ("enable.auto.commit=yes", "'yes' is neither true nor false"),
         ("auto.offset.reset=none", "'none' is neither earliest nor latest"),
         ("bootstrap.servers=a..b:1", "'a..b:1' is not HOST:PORT"),
@@ -165,7 +165,7 @@ def test_a_property_that_nobody_knows_is_told_and_one_of_javas_is_not(
 ) -> None:
     quiet = ("security.protocol=plaintext", "retries=3", "key.deserializer=x.Y")
     parsed(CONSUME, "--command-config", file(*quiet, "fetch.min.byte=5"))
-    told = "kafkalite: the property fetch.min.byte has no meaning here\n"
+    told = "kafkalite: the property fetch.min.byte is not supported and is ignored\n"
     assert capsys.readouterr().err == told
 
 

@@ -56,5 +56,5 @@ def test_a_misspelt_key_is_told_since_it_may_name_the_directories(tmp_path: Path
     )
     assert done.returncode == 0
     assert done.stdout == f"Formatting metadata directory {data}.\n"
-    assert "unknown configuration key node.idd: is node.id meant?" in done.stderr
+    assert "unknown configuration key node.idd; did you mean node.id?" in done.stderr
     assert (data / "meta.properties").exists()

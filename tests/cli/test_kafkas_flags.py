@@ -56,11 +56,11 @@ def run(servers: str) -> Run:
             ["produce", "t", "--property=parse.key=true", "--format=json"],
             "--format json and --reader-property exclude each other",
         ),
-        (["produce", "t", "--property=headers.separator=["], "'[' is no regular expression"),
+        (["produce", "t", "--property=headers.separator=["], "'[' is not a regular expression"),
         (["produce", "t", "--property=null.marker=,"], "null.marker and headers.separator may not"),
         (["produce", "t", "--compression-codec", "brotli"], "invalid choice: 'brotli'"),
         (["produce", "t", "--request-required-acks", "2"], "invalid choice: '2'"),
-        (["produce", "t", "--max-block-ms", "0"], "'0' is no number of milliseconds"),
+        (["produce", "t", "--max-block-ms", "0"], "'0' is not a number of milliseconds"),
     ],
 )
 def test_what_cannot_be_obeyed_is_refused_in_one_line(
@@ -79,10 +79,10 @@ def test_a_property_that_nobody_knows_is_told(run: Run, servers: str) -> None:
     with Producer(servers) as producer:
         producer.send("told", b"value")
     told = run("consume", "told", "--from-beginning", "--property", "print.kye=true")
-    sentence = "kafkalite: the formatter property print.kye has no meaning here\n"
+    sentence = "kafkalite: the formatter property print.kye is not supported and is ignored\n"
     assert (told.stdout, told.stderr) == ("value\n", sentence)
     told = run("produce", "told", "--property", "parse.kye=true", stdin="a\n")
-    sentence = "kafkalite: the reader property parse.kye has no meaning here\n"
+    sentence = "kafkalite: the reader property parse.kye is not supported and is ignored\n"
     assert (told.returncode, told.stderr) == (0, sentence)
 
 

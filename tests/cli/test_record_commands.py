@@ -143,10 +143,14 @@ def test_two_dashes_are_a_value_like_another(run: Run, servers: str) -> None:
         (
             '{"value": "", "timestamp": -5}\n',
             ["--format", "json"],
-            "line 1: 'timestamp' -5 is no time",
+            "line 1: 'timestamp' -5 is not a time",
         ),
-        ('{"value": "", "timestamp": 1e19}\n', ["--format", "json"], "'timestamp' is no integer"),
-        (f'{{"value": "", "timestamp": {2**63}}}\n', ["--format", "json"], "is no time in"),
+        (
+            '{"value": "", "timestamp": 1e19}\n',
+            ["--format", "json"],
+            "'timestamp' is not an integer",
+        ),
+        (f'{{"value": "", "timestamp": {2**63}}}\n', ["--format", "json"], "is not a time in"),
         ("xyz\n", ["--format", "hex"], "line 1: "),
     ],
 )

@@ -175,7 +175,10 @@ def test_what_is_not_there_cannot_be_moved(run: Run, tmp_path: Path) -> None:
         (["reassign", "execute"], "name one file"),
         (["reassign", "generate", "--broker-list", "1"], "name topics"),
         (["reassign", "generate", "t", "t", "--broker-list", "1"], "named twice"),
-        (["reassign", "generate", "t", "--broker-list", "1,1"], "'1,1' is no list of brokers"),
+        (
+            ["reassign", "generate", "t", "--broker-list", "1,1"],
+            "'1,1' is not a list of different brokers",
+        ),
         (["elect", "t", "--election-type", "preferred"], "a topic needs --partition"),
         (["elect", "--election-type", "preferred"], "name one of"),
         (["elect", "--election-type", "fair", "--all-topic-partitions"], "invalid choice"),

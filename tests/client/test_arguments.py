@@ -211,7 +211,7 @@ def test_a_wrong_type_is_named_with_its_argument(
         (lambda lite: lite.read_arrow("t", batch_bytes=-1), "batch_bytes=-1 is less than 1"),
         (lambda lite: lite.read_log("d", batch_rows=-1), "batch_rows=-1 is less than 1"),
         (lambda lite: lite.Broker(""), "data is empty"),
-        (lambda lite: lite.Broker(start_timeout_s=-1), "start_timeout_s=-1 is no time to wait"),
+        (lambda lite: lite.Broker(start_timeout_s=-1), "start_timeout_s=-1 is not a time to wait"),
         (lambda lite: lite.read_arrow("t", NOWHERE, columns="x"), "unknown column 'x'"),
         (lambda lite: lite.read_arrow("t", NOWHERE, mode="x"), "mode"),
         (lambda lite: lite.read_arrow("t", NOWHERE, value_format="x"), "value.format"),

@@ -197,7 +197,7 @@ def test_the_highest_version_of_both_is_spoken() -> None:
         assert connection.version_for("Metadata", at_most=7) == 7
         with pytest.raises(UnsupportedVersionError, match="speaks versions 30 to 40 of Fetch"):
             connection.version_for("Fetch")
-        with pytest.raises(UnsupportedVersionError, match="does not know AlterConfigs"):
+        with pytest.raises(UnsupportedVersionError, match="does not support AlterConfigs"):
             connection.version_for("AlterConfigs")
         assert not connection.supports("AlterConfigs")
 
@@ -232,7 +232,7 @@ def test_a_request_to_a_broker_that_is_to_be_spared_keeps_its_time() -> None:
             connection.send(CLUSTER)
         for _ in range(2):
             connection.receive(10_000)
-        with pytest.raises(RequestTimedOutError, match="wants no request for 3"):
+        with pytest.raises(RequestTimedOutError, match="accepts no requests for another 3"):
             connection.request(CLUSTER, timeout_ms=50)
         assert connection.is_open
         assert len([each for each in broker.seen if each.name == "DescribeCluster"]) == 2

@@ -174,7 +174,7 @@ def test_a_topic_that_is_made_anew_is_read_from_its_beginning_and_that_is_said(
         while len(seen) < 15:
             seen += [record.value for record in consumer.poll(WAIT_MS)]
     assert seen == [b"new %d" % number for number in range(15)]
-    (line,) = [line for line in caplog.messages if "deleted and made anew" in line]
+    (line,) = [line for line in caplog.messages if "deleted and created again" in line]
     assert line.endswith(f": {topic}-0 is read from its beginning, not from offset 10")
 
 

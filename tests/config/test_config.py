@@ -122,7 +122,7 @@ def test_strangers_get_a_warning() -> None:
         "unknown configuration key zookeeper.connect"
     ]
     assert Config({"num.partitons": "3"}).warnings == [
-        "unknown configuration key num.partitons: is num.partitions meant?"
+        "unknown configuration key num.partitons; did you mean num.partitions?"
     ]
     ignored = Config({"leader.replication.throttled.rate": "1"})
     assert "no effect in a file" in ignored.warnings[0]

@@ -28,7 +28,7 @@ def test_replicas_whose_directory_is_not_here_are_named() -> None:
     homeless = homeless_logs(image, 7, [OWN], [(ID, 3, OWN)])
     assert homeless == [("t", 1)]
     assert homeless_logs(image, 8, [OWN], []) == []
-    assert "made anew, empty" in homeless_sentence(homeless, [])
+    assert "created again, empty" in homeless_sentence(homeless, [])
     assert "t-1; they stay offline until /two is back" in homeless_sentence(homeless, ["/two"])
 
 

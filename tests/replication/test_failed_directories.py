@@ -65,7 +65,7 @@ def test_a_log_that_has_no_room_is_made_once_there_is(
             alter(connection, broker.second, ("roomless", 0))
             broker.mount.fill()
             make(connection, "roomless", replicas=[broker.id])
-            wait_for(lambda: "whose logs cannot be made" in node.told())
+            wait_for(lambda: "whose logs cannot be created yet" in node.told())
             refused = connection.produce("roomless", batch([b"refused"])).error_code
             assert refused == codes.KAFKA_STORAGE_ERROR
             # Where the topics of the tests before lie anew does not say where this one goes.
@@ -112,7 +112,7 @@ def test_replicas_of_a_disk_that_was_replaced_are_made_anew_and_told(
         shutil.rmtree(replaced)
         node.format("--ignore-formatted")
         node.start()
-        assert f"not here: spread-{lost}; they are made anew, empty" in node.told()
+        assert f"not here: spread-{lost}; they are created again, empty" in node.told()
         wait_for(lambda: directories_told(kafka_controller, "spread") != old)
         assert directory_id(kept) in directories_told(kafka_controller, "spread")
         assert produce_to(node, "spread", 1 - lost, ["after"]) == [1]

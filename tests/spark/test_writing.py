@@ -170,7 +170,7 @@ def test_a_wrong_schema_is_refused_in_the_words_of_the_connector(
         ({"kafka__acks": "2"}, "kafka.acks is '2', it must be all, -1, 0 or 1"),
         ({"kafka__batch__size": "many"}, "kafka.batch.size is 'many', it must be a whole number"),
         ({"kafka__value__serializer": "x"}, "'kafka.value.serializer' is not supported"),
-        ({"kafka__sasl__mechanism": "PLAIN"}, "kafkalite speaks PLAINTEXT alone"),
+        ({"kafka__sasl__mechanism": "PLAIN"}, "kafkalite supports PLAINTEXT only"),
         ({"topik": "t"}, "unknown option 'topik', did you mean topic?"),
         ({"transactional": "perhaps"}, "transactional is 'perhaps', it must be true or false"),
         ({"transactional": "true", "kafka__acks": "1"}, "transactional=true needs kafka.acks=all"),

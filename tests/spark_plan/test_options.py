@@ -61,7 +61,7 @@ def test_exactly_one_way_to_say_what_is_read() -> None:
     [
         ({"subscribe": " , "}, "no topics to subscribe to"),
         ({"subscribePattern": "  "}, "subscribePattern is empty"),
-        ({"subscribePattern": "a("}, "subscribePattern is 'a(', which is no regular expression"),
+        ({"subscribePattern": "a("}, "subscribePattern is 'a(', which is not a regular expression"),
         ({"assign": "orders"}, 'assign must be as in {"topicA":[0,1],"topicB":[0,1]}, got orders'),
         ({"assign": '{"a":["0"]}'}, "assign must be as in"),
         ({"assign": "{}"}, "no partitions to assign"),

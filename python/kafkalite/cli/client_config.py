@@ -76,7 +76,7 @@ def _is_earliest(text: str) -> bool:
 def _size(text: str) -> int:
     number = int_argument(text)
     if number < 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number from 0 to {INT_MAX}")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 0 to {INT_MAX}")
     return number
 
 
@@ -259,9 +259,9 @@ def _read(given: Mapping[str, str], properties: Properties) -> dict[str, Any]:
             name, read = properties.rows[key]
             found[name] = _value(key, text, read)
         elif is_of_other_protocols(key, text):
-            raise UsageError(f"{key} is not supported: kafkalite speaks PLAINTEXT alone")
+            raise UsageError(f"{key} is not supported: kafkalite supports PLAINTEXT only")
         elif not (changes_nothing(key) or key.endswith(_CLASSES_OF_JAVA)):
-            print_error(f"the property {key} has no meaning here")
+            print_error(f"the property {key} is not supported and is ignored")
     if not found.pop("auto_commit", True):
         found["auto_commit_interval_ms"] = None
     return found

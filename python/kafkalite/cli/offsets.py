@@ -169,7 +169,7 @@ def _ranges(text: str | None) -> list[tuple[int, int]]:
     numbers = [decimal(number.strip()) for number in text.split(",")]
     ranges = [(number, number + 1) for number in numbers if number is not None]
     if len(ranges) < len(numbers):
-        raise UsageError(f"'{text}' is no list of partitions such as 0,1")
+        raise UsageError(f"'{text}' is not a list of partitions such as 0,1")
     return ranges
 
 

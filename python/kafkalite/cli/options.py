@@ -172,7 +172,7 @@ def milliseconds_argument(text: str) -> int:
     """A time to wait, for argparse."""
     number = decimal(text)
     if not number or number > INT_MAX:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of milliseconds from 1 on")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of milliseconds above 0")
     return number
 
 
@@ -203,7 +203,7 @@ def _whole_number(text: str, largest: int) -> int:
     try:
         number = int(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is no whole number") from error
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from error
     if abs(number) > largest:
         raise argparse.ArgumentTypeError(f"{text} is too large")
     return number
@@ -240,7 +240,7 @@ def regular_expression(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise UsageError(f"'{text}' is no regular expression: {error}") from error
+        raise UsageError(f"'{text}' is not a regular expression: {error}") from error
 
 
 def names_of(positional: Sequence[str], flagged: Sequence[str] | None) -> list[str]:
@@ -292,7 +292,7 @@ def read_text(path: str) -> str:
     try:
         return read_bytes(path).decode()
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: no text in UTF-8, at byte {error.start}") from error
+        raise UsageError(f"{path}: not UTF-8 text, at byte {error.start}") from error
 
 
 def read_json(path: str) -> Any:

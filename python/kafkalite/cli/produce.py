@@ -405,9 +405,9 @@ def _from_json(line: bytes) -> Parts:
     partition, timestamp = fields.get("partition"), fields.get("timestamp")
     for name, number in (("partition", partition), ("timestamp", timestamp)):
         if number is not None and not isinstance(number, int):
-            raise ValueError(f"'{name}' is no integer")
+            raise ValueError(f"'{name}' is not an integer")
     if timestamp is not None and not 0 <= timestamp <= LONG_MAX:
-        raise ValueError(f"'timestamp' {timestamp} is no time in milliseconds since 1970")
+        raise ValueError(f"'timestamp' {timestamp} is not a time in milliseconds since 1970")
     return Parts(
         _json_bytes(fields["value"]),
         _json_bytes(fields.get("key")),

@@ -284,7 +284,7 @@ class Config(Mapping[str, Any]):
         from difflib import get_close_matches  # here, since a start has 0.15 s
 
         found = get_close_matches(name, self.broker_keys, n=1, cutoff=0.85)
-        return f": is {found[0]} meant?" if found else ""
+        return f"; did you mean {found[0]}?" if found else ""
 
     def _readable(self, texts: Mapping[str, str], left_out: list[str]) -> dict[str, str]:
         readable = {}

@@ -150,7 +150,7 @@ ERROR_CODES: dict[int, ErrorCode] = {
     102: ErrorCode("BROKER_ID_NOT_REGISTERED", False),
     103: ErrorCode("INCONSISTENT_TOPIC_ID", True, "the topic's id is another one"),
     104: ErrorCode("INCONSISTENT_CLUSTER_ID", False),
-    105: ErrorCode("TRANSACTIONAL_ID_NOT_FOUND", False),
+    105: ErrorCode("TRANSACTIONAL_ID_NOT_FOUND", False, "the transactional id does not exist"),
     106: ErrorCode("FETCH_SESSION_TOPIC_ID_ERROR", True),
     107: ErrorCode("INELIGIBLE_REPLICA", False),
     108: ErrorCode("NEW_LEADER_ELECTED", False),

@@ -35,7 +35,7 @@ class JoinError(KafkaliteError):
 
 def judge_cluster(replay: Replay) -> None:
     """Raises JoinError where the cluster has a feature at a level that this broker cannot serve, or
-    records that it would not enforce."""
+    records that it cannot enforce."""
     levels = {**replay.fold.features, KRAFT_VERSION: replay.quorum.kraft_version}
     told, wanted = [], {"up": "", "down": ""}
     for name, level in sorted(levels.items()):
@@ -63,7 +63,7 @@ def unserved_sentence(replay: Replay) -> str:
     any."""
     kinds = {UNSERVED[kind] for kind, *_ in replay.fold.kept if kind in UNSERVED}
     named = " and ".join(sorted(kinds))
-    return f"the cluster has {named}, which this broker would not enforce" if kinds else ""
+    return f"the cluster has {named}, which this broker cannot enforce" if kinds else ""
 
 
 def lost_logs(image: Image, node_id: int, lost: Sequence[tuple[str, int]]) -> list[str]:
@@ -106,7 +106,7 @@ def homeless_sentence(logs: Sequence[tuple[str, int]], offline: Sequence[str]) -
             "if that disk is lost, format a new one in its place: kafkalite format "
             "--ignore-formatted"
         )
-    return f"{told}; they are made anew, empty, in a log directory that is here"
+    return f"{told}; they are created again, empty, in a log directory that this broker has"
 
 
 def raise_lost(lost: Sequence[str]) -> NoReturn:

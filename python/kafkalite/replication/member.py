@@ -401,7 +401,7 @@ class Member:
             return
         address = self.controller_address
         if address is None:
-            self._on_beat(f"no controller is known that is active{self._waiting.why(': {}')}")
+            self._on_beat(f"no active controller is known{self._waiting.why(': {}')}")
             return
         offset = self.observer.replay.offset if self._core is None else self._applied_offset
         offline = self._offline_directories()
@@ -578,7 +578,7 @@ class Member:
         try:
             await self.publisher.make_each_log(placed)
         except KafkaliteError as error:
-            sentence = f"partitions are offline whose logs cannot be made until later: {error}"
+            sentence = f"partitions are offline whose logs cannot be created yet: {error}"
             self._repeated.tell(sentence, self.now_ms(), "unmade")
             if not self._unmade:
                 self.timers.call_at(self.now_ms() + UNMADE_MS, self._begin_publishing)

@@ -85,7 +85,7 @@ class Leaving:
                 return
             why = self._silence.reason or "they have not let it go yet"
             self._log.info(f"still waits for the controllers, {waited_s} s and {limit}: {why}")
-        self._log.warning("the controllers have not let the broker go: it stops all the same")
+        self._log.warning("the controlled shutdown took too long: the broker stops without it")
 
     def give_up(self) -> None:
         """Ends the wait before the controllers have let the broker go."""

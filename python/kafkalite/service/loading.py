@@ -34,8 +34,10 @@ def missing_sentences(directories: Iterable[Path], expected: Iterable[str]) -> l
         return []
     names = listed(missing)
     if len(missing) == 1:
-        return [f"1 log is not in the log directories and is made anew, empty: {names}"]
-    return [f"{len(missing)} logs are not in the log directories and are made anew, empty: {names}"]
+        return [f"1 log is not in the log directories and is created again, empty: {names}"]
+    return [
+        f"{len(missing)} logs are not in the log directories and are created again, empty: {names}"
+    ]
 
 
 @contextmanager
@@ -91,5 +93,5 @@ def report_loading(
         signal.pthread_kill(teller_ident, WAKE_SIGNAL)
         teller.join()
     if is_stopped.is_set():
-        raise LoadStoppedError("the broker was told to stop when its logs were loaded")
+        raise LoadStoppedError("the broker was stopped while its logs were loaded")
     log.info(f"{progress()}; it took {time.monotonic() - started:.2f} s")

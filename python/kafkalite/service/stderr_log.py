@@ -87,7 +87,7 @@ class Log:
                 _cut(details, DETAILS_CHARACTERS_MAX),
             )
             if self._left_out:
-                told = f"{self._left_out} line(s) are left out here: stderr had no room"
+                told = f"{self._left_out} line(s) were dropped here: stderr was blocked"
                 line = self._encode(self.LEVELS.index("warning"), told) + line
             rest = line if self._rest else self._put(line)
             if len(rest) == len(line):

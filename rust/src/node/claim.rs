@@ -202,7 +202,7 @@ impl Claimed {
         let lacks_directories = !self.directories.refused.is_empty();
         for (name, index, path) in promoted {
             notes.lock().push(format!(
-                "{name}-{index} was about to be moved: it lies in {path} from now on"
+                "{name}-{index} was about to be moved: it is in {path} from now on"
             ));
             if lacks_directories {
                 lost.lock().push((name, index));
@@ -222,7 +222,7 @@ impl Claimed {
         let mut notes = notes.into_inner();
         notes.extend(strays.iter().map(|path| {
             format!(
-                "{} belongs to no replica of the metadata: it is stray, and left alone",
+                "{} is not a replica according to the metadata: it is renamed as stray and kept",
                 path.display()
             )
         }));

@@ -130,7 +130,8 @@ impl Node {
             let failed = directory.create_each(wanted, options.now_ms);
             if let Some((key, error)) = failed.first() {
                 let count = failed.len();
-                let sentence = format!("{count} logs cannot be made, {key} the first one: {error}");
+                let sentence =
+                    format!("{count} logs cannot be created, {key} the first one: {error}");
                 notes.push(sentence);
             }
             unmade.extend(

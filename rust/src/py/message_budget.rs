@@ -152,6 +152,6 @@ fn take_from(left: &Cell<usize>, count: usize) -> PyResult<()> {
     left.set(after.unwrap_or(0));
     match after {
         Some(_) => Ok(()),
-        None => Err(PyTypeError::new_err("more than there is room for")),
+        None => Err(PyTypeError::new_err("more than fits")),
     }
 }

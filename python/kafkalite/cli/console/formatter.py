@@ -105,7 +105,7 @@ def _checked(properties: Mapping[str, str]) -> _Format:
         elif field == "deserializer" and head in ("key", "value", "headers"):
             deserializers[head] = _deserializer(name, text)
         else:
-            print_error(f"the formatter property {name} has no meaning here")
+            print_error(f"the formatter property {name} is not supported and is ignored")
     return _Format(
         tuple(each for each in FLAGS if wanted.get(each)),
         texts["key.separator"],

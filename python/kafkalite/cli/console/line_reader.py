@@ -62,7 +62,7 @@ class LineReader:
             elif name == "null.marker":
                 marker = text
             else:
-                print_error(f"the reader property {name} has no meaning here")
+                print_error(f"the reader property {name} is not supported and is ignored")
         self._parses_key, self._parses_headers, self._ignores_error = flags.values()
         told = texts if marker is None else {**texts, "null.marker": marker}
         for one, other in EXCLUSIVE:

@@ -259,7 +259,7 @@ def parse_datetime(text: str) -> int:
 
     match = DATETIME.fullmatch(text)
     if match is None:
-        raise UsageError(f"'{text}' is no time such as 2026-11-21T06:00:00.000")
+        raise UsageError(f"'{text}' is not a time such as 2026-11-21T06:00:00.000")
     year, month, day, hour, minute = (int(match[at]) for at in range(1, 6))
     second = int(match[6] or 0)
     fraction_us = int((match[7] or "0").ljust(3, "0")) * 1000
@@ -289,7 +289,7 @@ def parse_duration(text: str) -> int:
     match = DURATION.fullmatch(text)
     parts = match and [match[at] for at in (2, 4, 5, 6)]
     if match is None or not parts or not any(parts) or (match[3] or "").upper() == "T":
-        raise UsageError(f"'{text}' is no duration such as P7D, PT2H30M or PT90S")
+        raise UsageError(f"'{text}' is not a duration such as P7D, PT2H30M or PT90S")
     days, hours, minutes, seconds = (int(part or 0) for part in parts)
     total = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
     fraction = int((match[7] or "0").ljust(9, "0")) // 1_000_000

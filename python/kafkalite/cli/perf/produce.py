@@ -124,7 +124,9 @@ def command_line() -> argparse.ArgumentParser:
 def _size(text: str) -> int:
     size = int_argument(text)
     if not 1 <= size <= RECORD_BYTES_MAX:
-        raise argparse.ArgumentTypeError(f"{text} is no number of bytes, 1 to {RECORD_BYTES_MAX}")
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a number of bytes, 1 to {RECORD_BYTES_MAX}"
+        )
     return size
 
 

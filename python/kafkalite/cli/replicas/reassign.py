@@ -151,7 +151,9 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
 def _brokers(text: str) -> list[int]:
     numbers = [decimal(each) for each in text.split(",")]
     if None in numbers or len(set(numbers)) < len(numbers):
-        raise argparse.ArgumentTypeError(f"'{text}' is no list of brokers such as 1,2,3, each once")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a list of different brokers, such as 1,2,3"
+        )
     return [each for each in numbers if each is not None]
 
 

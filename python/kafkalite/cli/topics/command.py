@@ -353,8 +353,8 @@ def _assignments(text: str | None) -> list[list[int]]:
         rows = [[int(broker) for broker in part.split(":")] for part in text.split(",")]
     except ValueError:
         raise UsageError(
-            f"'{text}' is no replica assignment such as 1:2,2:3: brokers by colon, partitions by "
-            "comma"
+            f"'{text}' is not a replica assignment such as 1:2,2:3, with : between brokers and , "
+            "between partitions"
         ) from None
     for at, row in enumerate(rows):
         if len(set(row)) != len(row):

@@ -99,7 +99,9 @@ class FetchSettings(NamedTuple):
             try:
                 given[SETTINGS[name]] = text if name == "client.id" else int(text)
             except ValueError as error:
-                raise InvalidArgumentError(f"client: {name}={text} is no whole number") from error
+                raise InvalidArgumentError(
+                    f"client: {name}={text} is not a whole number"
+                ) from error
         return FetchSettings(isolation, **given)
 
 

@@ -308,9 +308,8 @@ class Consumer(ConsumerLoop):
         if isinstance(named, list):
             for each in named:
                 if each.startswith("^"):
-                    sentence = (
-                        f"topics has {each!r}, no topic's name: is re.compile({each!r}) meant?"
-                    )
+                    meant = f"did you mean re.compile({each!r})?"
+                    sentence = f"topics has {each!r}, which is not a topic name; {meant}"
                     raise InvalidArgumentError(sentence)
             if not named:
                 self.unsubscribe()

@@ -247,7 +247,7 @@ class ConsumerCoordinator(Closing):
         except ClientError as error:
             self._has_not_committed(error)
         else:
-            self._troubles.end(COMMIT, f"group '{self.group.options.group}' takes commits again")
+            self._troubles.end(COMMIT, f"group '{self.group.options.group}' accepts commits again")
 
     def _has_not_committed(self, error: ClientError) -> None:
         name = self.group.options.group
@@ -440,10 +440,10 @@ class ConsumerCoordinator(Closing):
             self._topics_sought_since = None if late else since
             if late or not self._cluster.is_awaited or not may_pass(error):
                 raise
-            self._troubles.begin("topics", f"the subscribed topics are not told: {error}")
+            self._troubles.begin("topics", f"the subscribed topics cannot be looked up: {error}")
             return None
         self._topics_sought_since = None
-        self._troubles.end("topics", "the subscribed topics are told again")
+        self._troubles.end("topics", "the subscribed topics are found again")
         return None if self._waits_for(found, now) else found
 
     def _waits_for(self, found: Mapping[str, int], now: float) -> bool:

@@ -157,8 +157,8 @@ class Fetcher(Closing):
             return False
         name = f"{partition[0]}-{partition[1]}"
         self._troubles.warn(
-            f"topic '{partition[0]}' was deleted and made anew: {name} is read from its beginning, "
-            f"not from offset {state.position}"
+            f"topic '{partition[0]}' was deleted and created again: {name} is read from its "
+            f"beginning, not from offset {state.position}"
         )
         self.waiting.shut()
         self._subscription_state.seek(partition, 0)

@@ -420,7 +420,7 @@ class Membership:
         group waits for that."""
         is_made = isinstance(error, BrokerError) and error.code == COORDINATOR_NOT_AVAILABLE
         if not (self._stop.is_set() or self._is_interrupted or is_made):
-            self.troubles.begin(COORDINATOR, f"{self._name} does without its coordinator: {error}")
+            self.troubles.begin(COORDINATOR, f"{self._name} cannot reach its coordinator: {error}")
 
     def _heartbeat(self) -> None:
         request = messages.HeartbeatRequest(

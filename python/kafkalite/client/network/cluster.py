@@ -203,7 +203,7 @@ class Cluster(Closing):
         with self._lock:
             connection = self.connection(node_id)
             if self._is_interrupted:
-                raise ConnectionFailedError(f"what was asked of {connection.peer} was interrupted")
+                raise ConnectionFailedError(f"the request to {connection.peer} was interrupted")
             if timeout_ms is None:
                 timeout_ms = self._within(self.request_timeout_ms)
             return connection.request(message, at_most=at_most, timeout_ms=timeout_ms)

@@ -105,7 +105,7 @@ def connection_failed(peer: str, error: Exception) -> ConnectionFailedError:
     """The sentence about a socket that cannot be connected."""
     why: object = error
     if isinstance(error, ValueError | OverflowError):  # of the resolver
-        why = "that is no name of a host"
+        why = "not a valid host name"
     elif isinstance(error, TimeoutError):
         why = "no answer"
     elif isinstance(error, OSError) and error.strerror:
@@ -257,7 +257,7 @@ class Connection(Closing):
             highest = min(highest, at_most)
         theirs = self.versions.get(-1 if key is None else key)
         if theirs is None:
-            raise UnsupportedVersionError(f"the broker at {self.peer} does not know {name}")
+            raise UnsupportedVersionError(f"the broker at {self.peer} does not support {name}")
         version = min(highest, theirs[1])
         if version < max(lowest, theirs[0]):
             raise UnsupportedVersionError(
@@ -297,7 +297,8 @@ class Connection(Closing):
             timeout_ms -= math.ceil(throttled_s * 1000)
             if timeout_ms <= 0:
                 raise RequestTimedOutError(
-                    f"{self.peer} wants no request for {throttled_s:.1f} s (its quota is used up)"
+                    f"{self.peer} accepts no requests for another {throttled_s:.1f} s (quota is "
+                    "used up)"
                 )
         try:
             self.send(message, version=version, at_most=at_most)

@@ -267,7 +267,7 @@ class Leaders(Closing):
 
     def _fail(self, error: ClientError, now: float) -> None:
         """Nobody answers."""
-        self._troubles.begin(CLUSTER, f"no broker tells of topics: {error}")
+        self._troubles.begin(CLUSTER, f"no broker returns metadata of topics: {error}")
         asked, self._asked = self._asked, set()
         for topic in asked:
             self._failures[topic] = self._failure(topic, error, now)

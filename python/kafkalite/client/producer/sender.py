@@ -475,7 +475,7 @@ class Sender(Closing):
             name = f"{queue.topic}-{queue.partition}"
             self._troubles.end(name, f"records of {name} are taken again")
             self._troubles.end(f"broker {link.node_id}", f"{link.connection.peer} answers again")
-            self._troubles.end("metadata", "brokers tell again who leads")
+            self._troubles.end("metadata", "leaders are found again")
 
     def _refused(self, queue: PartitionQueue, batch: Batch, error: BrokerError, now: float) -> None:
         numbered = batch.sequence >= 0

@@ -160,7 +160,7 @@ def _is_ignored(prefix: str, name: str, text: str) -> bool:
         )
     if is_of_other_protocols(name, text):
         raise InvalidArgumentError(
-            f"Kafka option '{prefix}{name}' is not supported: kafkalite speaks PLAINTEXT alone"
+            f"Kafka option '{prefix}{name}' is not supported: kafkalite supports PLAINTEXT only"
         )
     return changes_nothing(name)
 

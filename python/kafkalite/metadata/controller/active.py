@@ -187,7 +187,7 @@ class Controller:
 
 
 def _logs_not_made(error: KafkaliteError) -> ControllerError:
-    return ControllerError(codes.KAFKA_STORAGE_ERROR, f"the logs cannot be made: {error}")
+    return ControllerError(codes.KAFKA_STORAGE_ERROR, f"the logs cannot be created: {error}")
 
 
 def _no_directory(_topic: str, _index: int) -> None:

@@ -280,7 +280,7 @@ class _Reading:
                 java_pattern(text)
             except ValueError as error:
                 raise InvalidArgumentError(
-                    f"subscribePattern is '{text}', which is no regular expression: {error}"
+                    f"subscribePattern is '{text}', which is not a regular expression: {error}"
                 ) from error
             if not text:
                 raise InvalidArgumentError("subscribePattern is empty")
@@ -458,7 +458,7 @@ class _Reading:
             return
         if CLIENT_UNSUPPORTED.match(name) or name == "security.protocol":
             raise InvalidArgumentError(
-                f"Kafka option 'kafka.{name}' is not supported: kafkalite speaks PLAINTEXT alone"
+                f"Kafka option 'kafka.{name}' is not supported: kafkalite supports PLAINTEXT only"
             )
         if not CLIENT_IGNORED.match(name):
             self._warnings.append(f"kafka.{name} is not known, and ignored")

@@ -263,7 +263,7 @@ pub struct Tail<E> {
 pub fn inspect_file(storage: &dyn Storage, path: &Path) -> Result<Inspected> {
     let name = path.file_name().and_then(|name| name.to_str());
     let (kind, base_offset) = name.and_then(kind_of).ok_or_else(|| {
-        Error::InvalidArgument(format!("{} is no file of a Kafka log", path.display()))
+        Error::InvalidArgument(format!("{} is not a file of a Kafka log", path.display()))
     })?;
     let bytes = read_file(storage, path)
         .map_err(Error::io("read", path))?

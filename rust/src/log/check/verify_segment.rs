@@ -495,7 +495,7 @@ fn read_index(
             findings.add(
                 path,
                 None,
-                "the file is missing: the next start builds it anew",
+                "the file is missing: the next start rebuilds it",
             );
             Ok(None)
         }

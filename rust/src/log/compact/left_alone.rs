@@ -24,7 +24,7 @@ impl fmt::Display for NotCompacted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} is left alone by the cleaner, and tried again every {} minutes: {}",
+            "{} is skipped by the log cleaner, which tries again every {} minutes: {}",
             self.directory.display(),
             COMPACTION_RETRY_MS / 60_000,
             self.reason

@@ -33,7 +33,7 @@ impl Loader<'_> {
         };
         if let Some(fault) = fault {
             self.report
-                .note(format!("made {name} anew from the records: {fault}"));
+                .note(format!("rebuilt {name} from the records: {fault}"));
             self.take_epochs_of_records()?;
         }
         Ok(())

@@ -135,7 +135,7 @@ impl Node {
         let beginnings = &self.moves.beginnings;
         let turn = Turn::Partition(topic.to_owned(), partition);
         let Some(_turn) = beginnings.take(turn) else {
-            let sentence = "an earlier move of it does not come to its beginning".to_owned();
+            let sentence = "an earlier move of it has not begun yet".to_owned();
             return Err(MoveRefusal::Offline(sentence));
         };
         // Others may have been granted another move while this one waited.
@@ -159,7 +159,7 @@ impl Node {
         let made = {
             let Some(_turn) = beginnings.take(Turn::Directory(to.path().to_path_buf())) else {
                 let to = to.path().display();
-                let sentence = format!("an earlier move to {to} does not come to its beginning");
+                let sentence = format!("an earlier move to {to} has not begun yet");
                 return Err(MoveRefusal::Offline(sentence));
             };
             request.check_not_answered()?;
@@ -230,7 +230,7 @@ impl Node {
             each.is_cancelled.store(true, Ordering::Release);
             let Some(mut work) = each.work.try_lock_for(MOVE_BEGIN_WAIT) else {
                 let to = each.to.path().display();
-                let sentence = format!("its move to {to} does not come to its end");
+                let sentence = format!("its move to {to} does not end");
                 return Err(MoveRefusal::Offline(sentence));
             };
             each.cancel(&mut work, &self.moves);

@@ -133,7 +133,7 @@ impl Listeners {
         if admission.lacks_descriptors() && !std::mem::replace(&mut self.has_told, true) {
             let count = admission.count();
             shared.control().notice(format!(
-                "{count} connections are all for which there are descriptors (ulimit -n): more \
+                "{count} connections use all file descriptors (ulimit -n): more \
                  wait until one closes"
             ));
         }

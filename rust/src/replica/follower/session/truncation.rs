@@ -55,7 +55,7 @@ impl FollowerSession {
         if offset < offsets.high_watermark {
             tell(format!(
                 "{}-{} is cut from offset {} to {offset}, below its high watermark {}: broker {}, \
-                 which leads it in epoch {}, does not have what lies behind",
+                 which leads it in epoch {}, does not have the records after that",
                 partition.log.topic(),
                 partition.index,
                 offsets.log_end_offset,
