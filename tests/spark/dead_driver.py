@@ -16,7 +16,7 @@ import pyarrow
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from kafkalite.client.producer.transactions import end
-from kafkalite.spark import sink
+from kafkalite.spark import commit_note, sink
 from kafkalite.spark.options.write import WriteOptions
 
 ROWS_OF_A_TASK, TASKS = 500, 3
@@ -44,7 +44,7 @@ def main(servers: str, topic: str, committed: str) -> None:
         ended += 1
         end(*arguments, **named)
 
-    sink.end = end_or_die
+    commit_note.end = end_or_die
     sink.BatchWriter(checked).commit(messages)
 
 

@@ -46,7 +46,7 @@ from kafkalite.client.producer.transactions import (
 )
 from kafkalite.errors import KafkaliteError
 
-__all__ = ["CommitNote"]
+__all__ = ["CommitNote", "abort_all", "check_open", "commit_all"]
 
 METADATA_CHARS = 4_096
 """An offset has so many at most: `offset.metadata.max.bytes`, as brokers have it by default."""
@@ -109,27 +109,18 @@ class CommitNote:
         deciding.begin()
         note = self._read()
         if note is not None and self._settles(note, batch_id, None):
-            self._abort_all(transactions)  # of another run of the same micro-batch
+            abort_all(self._cluster, transactions)  # of another run of the same micro-batch
             self._settles(note, batch_id, rows)
             return
-        lost = [
-            each
-            for each, fate in zip(transactions, fates(self._cluster, transactions), strict=True)
-            if fate is not Fate.OPEN
-        ]
-        if lost:
-            raise KafkaliteError(
-                f"nothing of micro-batch {batch_id} was committed: the transaction of "
-                f"'{lost[0].transactional_id}' was aborted before the last task was done; "
-                f"kafka.transaction.timeout.ms is {self._timeout_ms}"
-            )
+        nothing = f"nothing of micro-batch {batch_id}"
+        check_open(self._cluster, transactions, self._timeout_ms, nothing)
         rewrites = note.rewrites + 1 if note is not None and note.batch_id == batch_id else 0
         found = self._chunks(topic, packed(self._name, transactions, rows), rewrites)
         chunks = {(topic, at): chunk for at, chunk in enumerate(found)}
         offsets = dict.fromkeys(chunks, (batch_id, -1))
         deciding.commit_offsets(GroupMetadata(self._name), offsets, chunks)
         deciding.end(commit=True)
-        self._commit_all(transactions)
+        commit_all(self._cluster, transactions)
 
     def _settles(self, note: _Note, batch_id: int, rows: int | None) -> bool:
         """True if the micro-batch is committed, by now. Spark has noted it as done before there
@@ -175,7 +166,7 @@ class CommitNote:
                 f"kafkalite groups delete {self._name}"
             )
         if not tasks[Fate.ABORTED]:
-            self._commit_all(tasks[Fate.OPEN])
+            commit_all(self._cluster, tasks[Fate.OPEN])
             return True
         if tasks[Fate.COMMITTED]:
             committed, aborted = (
@@ -189,17 +180,8 @@ class CommitNote:
                 f"whole, after which the rows of tasks {committed} are there twice: "
                 f"kafkalite groups delete {self._name}"
             )
-        self._abort_all(tasks[Fate.OPEN])
+        abort_all(self._cluster, tasks[Fate.OPEN])
         return False
-
-    def _commit_all(self, transactions: Sequence[OpenTransaction]) -> None:
-        for each in transactions:
-            end(self._cluster, each, commit=True)
-
-    def _abort_all(self, transactions: Sequence[OpenTransaction]) -> None:
-        for each in transactions:
-            with suppress(KafkaliteError):  # its coordinator does it when its time is over
-                end(self._cluster, each, commit=False)
 
     # --- the note ---------------------------------------------------------------------------------
 
@@ -254,6 +236,37 @@ def _no_note(name: str) -> KafkaliteError:
         f"group '{name}' has offsets that are no note of a micro-batch: the group belongs to "
         "this query alone"
     )
+
+
+def check_open(
+    cluster: Cluster, transactions: Sequence[OpenTransaction], timeout_ms: int, nothing: str
+) -> None:
+    """Raises `KafkaliteError` unless all transactions of the tasks can still be committed."""
+    for each, fate in zip(transactions, fates(cluster, transactions), strict=True):
+        if fate is not Fate.OPEN:
+            raise KafkaliteError(
+                f"{nothing} was committed: the transaction of '{each.transactional_id}' was "
+                "aborted before the last task was done; kafka.transaction.timeout.ms is "
+                f"{timeout_ms}"
+            )
+
+
+def commit_all(cluster: Cluster, transactions: Sequence[OpenTransaction]) -> None:
+    """Commits one after the other. Raises `KafkaliteError`, which says how many were."""
+    for done, each in enumerate(transactions):
+        try:
+            end(cluster, each, commit=True)
+        except KafkaliteError as error:
+            raise KafkaliteError(
+                f"{done} of {len(transactions)} transactions were committed, then: {error}"
+            ) from error
+
+
+def abort_all(cluster: Cluster, transactions: Sequence[OpenTransaction]) -> None:
+    """Aborts those that it can; coordinators abort the others when their time is over."""
+    for each in transactions:
+        with suppress(KafkaliteError):
+            end(cluster, each, commit=False)
 
 
 def packed(name: str, transactions: Sequence[OpenTransaction], rows: int) -> str:

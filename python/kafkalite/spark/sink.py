@@ -42,15 +42,12 @@ from pyspark.sql.datasource import (
 from kafkalite.client.arrow.writer import ArrowWriter
 from kafkalite.client.network.cluster import TIMEOUT_MS, Cluster
 from kafkalite.client.producer.transactions import (
-    Fate,
     OpenTransaction,
     Transaction,
-    end,
-    fates,
     open_ids,
 )
 from kafkalite.errors import KafkaliteError
-from kafkalite.spark.commit_note import CommitNote
+from kafkalite.spark.commit_note import CommitNote, abort_all, check_open, commit_all
 from kafkalite.spark.options.write import WriteOptions
 from kafkalite.spark.sentence import log_warnings
 from kafkalite.spark.workers import freeze_imports, prepare_for_rows
@@ -129,15 +126,9 @@ class BatchWriter(DataSourceArrowWriter):
         if not transactions:
             return
         with _cluster(self._options) as cluster:
-            found = zip(transactions, fates(cluster, transactions), strict=True)
-            lost = [each for each, fate in found if fate is not Fate.OPEN]
-            if lost:
-                raise KafkaliteError(
-                    f"nothing was committed: the transaction of '{lost[0].transactional_id}' was "
-                    "aborted before the last task was done; kafka.transaction.timeout.ms is "
-                    f"{self._options.settings.transaction_timeout_ms}"
-                )
-            _commit(cluster, transactions)
+            timeout_ms = self._options.settings.transaction_timeout_ms
+            check_open(cluster, transactions, timeout_ms, "nothing")
+            commit_all(cluster, transactions)
             _abort_open(self._options, cluster, self._own_ids(messages))
 
     def abort(self, messages: Messages) -> None:
@@ -145,7 +136,7 @@ class BatchWriter(DataSourceArrowWriter):
         if self._options.transactional_id_prefix is None:
             return
         with suppress(KafkaliteError), _cluster(self._options) as cluster:
-            _abort(cluster, _transactions(messages))
+            abort_all(cluster, _transactions(messages))
             _abort_late(self._options, cluster, self._own_ids(messages))
 
     def _own_ids(self, messages: Messages) -> str:
@@ -202,7 +193,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return
         with suppress(KafkaliteError), _cluster(self._options) as cluster:
             if not _note(cluster, self._options, id_prefix).settles(batchId):
-                _abort(cluster, transactions)
+                abort_all(cluster, transactions)
                 _abort_late(self._options, cluster, f"{id_prefix}-")
 
 
@@ -301,22 +292,6 @@ def _id_prefix_on_driver(options: WriteOptions) -> str | None:
 def _transactions(messages: Messages) -> list[OpenTransaction]:
     found = (message.transaction for message in _written(messages))
     return [each for each in found if each is not None]
-
-
-def _commit(cluster: Cluster, transactions: Sequence[OpenTransaction]) -> None:
-    for done, each in enumerate(transactions):
-        try:
-            end(cluster, each, commit=True)
-        except KafkaliteError as error:
-            raise KafkaliteError(
-                f"{done} of {len(transactions)} transactions were committed, then: {error}"
-            ) from error
-
-
-def _abort(cluster: Cluster, transactions: Sequence[OpenTransaction]) -> None:
-    for each in transactions:
-        with suppress(KafkaliteError):
-            end(cluster, each, commit=False)
 
 
 def _abort_late(options: WriteOptions, cluster: Cluster, prefix: str) -> None:
