@@ -155,3 +155,19 @@ def test_the_header_of_the_registry_chooses_the_schema(
     assert values(spark, engine, servers, **options) == [*expected, bad, bad]
     with pytest.raises(Exception, match=rf"{options['subscribe']}-0 at offset {COUNT}"):
         values(spark, engine, servers, **options, mode="FAILFAST")
+
+
+def test_a_registry_may_be_longer_than_a_mebibyte(
+    spark: SparkSession, broker: Broker, engine: str
+) -> None:
+    """All options are one request to the columnar engine, which took no more than that."""
+    servers = broker.bootstrap_servers
+    body = encode({"id": 1, "name": "1"}, OLDER)
+    documented = {**OLDER, "doc": "why it is as it is; " * 70_000}
+    options = {
+        "subscribe": topic_of(servers, "long", engine, [struct.pack(">bI", 0, 7) + body]),
+        "value.schema": WANTED,
+        "value.avro.header": "confluent",
+        "value.avro.registry": json.dumps({"7": documented}),
+    }
+    assert values(spark, engine, servers, **options) == [decode(body, OLDER)]
