@@ -162,7 +162,7 @@ def test_clients_that_do_not_read_hold_a_part_of_a_compressed_batch(
     with Connection(broker.bootstrap_servers) as connection:
         assert connection.create_topic("inflates").error_code == 0
         assert connection.produce("inflates", builder.finish()).error_code == 0
-    asked = {"batch.bytes": 100_000, "columns": ["offset", "value"]}
+    asked: dict[str, Any] = {"batch.bytes": 100_000, "columns": ["offset", "value"]}
     process = psutil.Process(broker.pid)
     assert read(endpoint, topic="inflates", partition=0, **asked).num_rows == 96
     before = process.memory_info().rss
