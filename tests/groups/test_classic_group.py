@@ -6,6 +6,7 @@ from groups.play import Play, subscription
 from kafkalite.groups.answers import to_record
 from kafkalite.groups.classic import ClassicGroup
 from kafkalite.groups.events import GroupLimits
+from kafkalite.groups.subscriptions import SUBSCRIBED_NAMES_MAX
 from kafkalite.protocol import codes
 
 
@@ -467,3 +468,31 @@ def test_what_a_group_reads_is_unknown_where_a_subscription_cannot_be_read() -> 
     play.stabilise(protocols=(("range", b"\0\1\xff"),))
     assert play.group.subscribed_topics is None
     assert play.group.is_subscribed_to("anything")
+
+
+def test_what_a_group_of_too_many_subscriptions_reads_is_unknown() -> None:
+    """A member joined with ten million names in 20 MB of metadata, and all requests of groups
+    waited for seconds, at each rebalance anew."""
+    play = Play()
+    names = (str(number) for number in range(SUBSCRIBED_NAMES_MAX + 1))
+    play.stabilise(protocols=(("range", subscription(*names)),))
+    assert play.group.subscribed_topics is None
+    assert play.group.is_subscribed_to("anything")
+
+
+def test_more_names_than_there_are_bytes_for_are_not_looked_for() -> None:
+    play = Play()
+    play.stabilise(protocols=(("range", b"\0\1\x7f\xff\xff\xff"),))
+    assert play.group.subscribed_topics is None
+
+
+def test_alike_subscriptions_of_many_members_count_once() -> None:
+    """Each is followed by what differs: the partitions that a member has now."""
+    play = Play()
+    topics = [str(number) for number in range(SUBSCRIBED_NAMES_MAX - 1)]
+    alike = subscription(*topics)
+    tokens = [play.join(protocols=(("range", alike + bytes([number])),)) for number in range(5)]
+    tokens.append(play.join(protocols=(("range", subscription("last")),)))
+    play.pass_time(1)
+    assert [play.joined(token).error_code for token in tokens] == [codes.NONE] * 6
+    assert play.group.subscribed_topics == {*topics, "last"}

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from kafkalite.errors import KafkaliteError
 from kafkalite.groups.events import (
     GroupRecord,
     JoinAnswer,
@@ -13,7 +12,8 @@ from kafkalite.groups.events import (
 )
 from kafkalite.groups.members import Member
 from kafkalite.groups.states import CONSUMER_PROTOCOL_TYPE
-from kafkalite.protocol import codes, messages
+from kafkalite.groups.subscriptions import topics_of
+from kafkalite.protocol import codes
 
 if TYPE_CHECKING:
     from kafkalite.groups.classic import ClassicGroup
@@ -131,15 +131,7 @@ def member_of_record(record: MemberRecord, protocol_name: str | None) -> Member:
 
 
 def subscribed_topics(group: "ClassicGroup") -> frozenset[str] | None:
-    """Topics that the members read; None where that cannot be told. Every version of the consumer
-    protocol's subscription begins as version 0 does."""
+    """Topics that the members read; None where that cannot be told."""
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
-    topics: set[str] = set()
-    for member in group.members:
-        data = member.metadata(group.protocol_name)
-        try:
-            topics.update(messages.ConsumerProtocolSubscription.decode(data[2:], 0).topics)
-        except KafkaliteError:
-            return None
-    return frozenset(topics)
+    return topics_of(each.metadata(group.protocol_name) for each in group.members)
