@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kafkalite import _native
-from kafkalite.coordinator.loader import Loader
+from kafkalite.coordinator.loader import STEP_BYTES, Loader
 from kafkalite.coordinator.record_serde import RecordSerde
 
 
@@ -42,3 +42,28 @@ def test_an_append_of_the_leader_before_that_is_under_way_is_loaded() -> None:
         is_replayed = loader.replay()
     # A record of a kind that no machine here knows.
     assert sum(loader.unknown.values()) == 1
+
+
+def test_a_step_ends_with_the_large_values_that_it_has_taken() -> None:
+    """It took 500 keys whatever their size: of large groups that was a second in which nobody else
+    was answered."""
+    log = FollowedLog()
+    log.settle()
+    builder = _native.BatchBuilder(base_offset=0)
+    for number in range(10):
+        builder.append(0, b"\0\1%d" % number, bytes(STEP_BYTES // 2))
+    log.content = builder.finish()
+    taken: list[int] = []
+
+    def replay(_kind: int, _key: Any, _value: Any, offset: int, _producer_id: int) -> None:
+        taken.append(offset)
+
+    serde = SimpleNamespace(read=lambda key, value: (1, key, value))
+    loader = Loader(cast(Any, log), cast(Any, serde), cast(Any, SimpleNamespace(replay=replay)))
+    loader.read()
+    before, is_replayed = 0, False
+    while not is_replayed:
+        is_replayed = loader.replay()
+        assert len(taken) <= before + 2
+        before = len(taken)
+    assert taken == list(range(10))

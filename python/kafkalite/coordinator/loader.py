@@ -23,6 +23,8 @@ PIECE_BYTES: Final = 128 * 1024
 """So much of a log is read at a time; one batch is taken whole."""
 STEP_COUNT: Final = 500
 """Keys that are looked into before other work has its turn."""
+STEP_BYTES: Final = 128 * 1024
+"""So are keys whose values are so many bytes: those of groups have members and their topics."""
 WINDOW_KEYS: Final = 20_000
 """Keys of which the newest record is remembered before they are looked into."""
 
@@ -117,10 +119,13 @@ class Loader:
 
     def _settle(self, settling: Iterator[Settled]) -> None:
         """Has the machine take so many records of the window, or of the transaction."""
-        count = 0
+        count = size_bytes = 0
         for settled in islice(settling, STEP_COUNT):
             self._apply(*settled)
             count += 1
+            size_bytes += len(settled[1] or b"")
+            if size_bytes >= STEP_BYTES:
+                return
         if count < STEP_COUNT:
             self._settling = None
             # Garbage collections need not look at what was loaded: it has no cycles, and of a
