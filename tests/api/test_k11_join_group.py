@@ -8,6 +8,7 @@ import pytest
 import kafkalite
 from api.group_requests import find_coordinator, heartbeat, join, join_request, stable_member, sync
 from api.raw import Connection
+from kafkalite.protocol import codes
 
 
 @pytest.fixture(autouse=True)
@@ -104,3 +105,23 @@ def test_a_static_member_returns_without_a_rebalance(connection: Connection, ver
     assert heartbeat(connection, group, 1, old, "i") == 82
     synced = sync(connection, group, 1, answer.member_id, instance="i")
     assert synced.assignment == b"all"
+
+
+def test_members_take_half_of_the_memory_for_requests_and_leave_the_rest() -> None:
+    """What they had joined with stayed in memory, uncounted, for half an hour after their
+    connections were closed: a hundred joins took the memory of the machine."""
+    config = {"queued.max.request.bytes": str(8 << 20), "offsets.topic.num.partitions": "1"}
+    with kafkalite.Broker(config=config) as broker:
+        seen: list[int] = []
+        for number in range(20):
+            with Connection(broker.bootstrap_servers) as connection:
+                find_coordinator(connection, "any")
+                protocols = (("range", bytes(1_000_000)),)
+                answer = join(connection, f"g{number}", version=3, protocols=protocols)
+                seen.append(answer.error_code)
+        taken = seen.count(codes.NONE)
+        assert seen == [codes.NONE] * taken + [codes.COORDINATOR_NOT_AVAILABLE] * (20 - taken)
+        assert 3 <= taken <= 6
+        with Connection(broker.bootstrap_servers) as connection:
+            assert join(connection, "small", version=3).error_code == codes.NONE
+            assert connection.create_topic("t").error_code == 0

@@ -58,18 +58,22 @@ def join(
     member_id: str = "",
     instance: str | None = None,
     session_ms: int = 10_000,
+    *,
+    client_id: str = "client",
+    metadata: bytes = subscription("u"),
+    needs_member_id: bool = False,
 ) -> list[JoinAnswer]:
     request = JoinRequest(
         member_id=member_id,
         group_instance_id=instance,
-        client_id="client",
+        client_id=client_id,
         client_host="/h",
         rebalance_timeout_ms=60_000,
         session_timeout_ms=session_ms,
         protocol_type="consumer",
-        protocols=(("range", subscription("u")),),
+        protocols=(("range", metadata),),
         reason=None,
-        needs_member_id=False,
+        needs_member_id=needs_member_id,
         can_skip_assignment=True,
     )
     return collect(coordinator.join(group, request))
@@ -90,6 +94,16 @@ def stable(
     host.run()
     assert synced.result().assignment == b"all"
     return member_id
+
+
+def held_by_writes(host: FakeHost, coordinator: GroupCoordinator) -> int:
+    """Bytes of memory that are held for what waits for the disk, not for members."""
+    return host.core.held_bytes - sum(each.counted_bytes for each in coordinator.runtime.shards)
+
+
+def held_by_members(coordinator: GroupCoordinator) -> int:
+    """Bytes of memory that members take, counted or not."""
+    return sum(each.held_bytes for each in coordinator.runtime.shards)
 
 
 def restarted(host: FakeHost) -> tuple[FakeHost, GroupCoordinator]:

@@ -27,6 +27,7 @@ CONFIG = {
     "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 3,
     "offsets.topic.segment.bytes": 1 << 20,
+    "message.max.bytes": 1_048_588,
     "producer.id.expiration.ms": 86_400_000,
     "offsets.commit.timeout.ms": 5_000,
 }
@@ -101,6 +102,7 @@ class Topic(NamedTuple):
 class Image(NamedTuple):
     topics: dict[str, Topic]
     alike: AlikeNames = AlikeNames()
+    configs: Mapping[tuple[int, str], Mapping[str, str]] = {}
 
 
 class FakeLog:
@@ -276,6 +278,9 @@ class Core:
         self.may_hold_bytes = 1 << 30
         """Beyond so many bytes a disk that does not answer counts as one that holds up."""
         self.gathers_answers = False
+
+    def figures(self) -> Any:
+        return SimpleNamespace(counts=lambda: {"held_bytes_max": self.may_hold_bytes})
 
     def hold(self, count: int) -> None:
         self.held_bytes += count

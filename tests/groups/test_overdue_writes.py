@@ -7,7 +7,7 @@ Kafka's coordinator answers after `offsets.commit.timeout.ms`, and keeps what it
 
 from typing import Any
 
-from groups.coordinator_calls import commit, fetched, join, made, stable
+from groups.coordinator_calls import commit, fetched, held_by_writes, join, made, stable
 from groups.fake_host import FakeHost, collect, make_host
 from kafkalite.groups.coordinator import GroupCoordinator
 from kafkalite.groups.events import CommitRequest, OffsetsInTransaction, OffsetToCommit, SyncRequest
@@ -55,7 +55,7 @@ def test_while_a_write_is_overdue_further_ones_are_refused_and_nothing_is_gather
     commit(coordinator, "g", 1, member_id=member, generation_id=1)
     host.turn()
     pass_uncommitted(host, TIMEOUT_MS)
-    held_bytes = host.core.held_bytes
+    held_bytes = held_by_writes(host, coordinator)
     for _ in range(100):
         assert commit(coordinator, "simple", 3) == [[REFUSED]]
     assert join(coordinator, "other")[0].error_code == REFUSED
@@ -64,9 +64,9 @@ def test_while_a_write_is_overdue_further_ones_are_refused_and_nothing_is_gather
     # What time asks for is refused, too: the member is gone, and that is not written.
     pass_uncommitted(host, 10_000)
     host.turn()
-    assert host.core.held_bytes == held_bytes
+    assert held_by_writes(host, coordinator) == held_bytes
     host.run()
-    assert host.core.held_bytes == 0
+    assert held_by_writes(host, coordinator) == 0
     assert commit(coordinator, "simple", 4) == []
     host.run()
     assert fetched(coordinator, "simple") == {0: 4}

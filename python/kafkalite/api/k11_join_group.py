@@ -6,10 +6,11 @@ rebalance after `group.initial.rebalance.delay.ms`, again as long as new ones co
 what every member can do and is to answer with an assignment (SyncGroup). A static member that comes
 back without its id gets a new one and, if nothing else has changed, no rebalance takes place.
 
-Refusals: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT,
-COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, UNKNOWN_MEMBER_ID for an id in a group that is not
-there, GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
-FENCED_INSTANCE_ID.
+Refusals: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR for metadata that the
+topic could never hold, INVALID_SESSION_TIMEOUT, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR,
+COORDINATOR_NOT_AVAILABLE where members take too much memory, UNKNOWN_MEMBER_ID for an id in a group
+that is not there, GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED,
+UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
 
 Version notes: v0 has one time-out for session and rebalance; v1 two (KIP-62); v4 comes back with
 the id that it is given (KIP-394); v5 static members (KIP-345); v7 the protocol's type in the answer

@@ -100,7 +100,14 @@ class Append(NamedTuple):
     `then` is told what becomes of them all the same."""
 
 
-Effect = Reply[Any] | Append | Note
+class Hold(NamedTuple):
+    """Bytes that the state takes from now on, or leaves, where clients choose how many: they count
+    as memory of requests."""
+
+    size_bytes: int
+
+
+Effect = Reply[Any] | Append | Hold | Note
 
 Then = Callable[[int, int, Moment], Sequence[Effect]]
 """Told an error code for clients, the offset of the first record on disk or -1, and the time."""

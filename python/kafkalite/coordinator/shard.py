@@ -35,6 +35,7 @@ from kafkalite.coordinator.loader import STEP_COUNT, Loader
 from kafkalite.coordinator.machine import (
     Append,
     Effect,
+    Hold,
     Machine,
     Moment,
     Producer,
@@ -60,6 +61,8 @@ BATCH_BYTES_MAX: Final = 512 * 1024
 """Writes beyond so many bytes are left to the next batch."""
 BASE_SEQUENCE: Final = 0
 """The base sequence of every batch, which has no producer, as in Kafka (`CoordinatorRuntime`)."""
+HELD_FREE_BYTES: Final = 512 * 1024
+"""Memory of a machine that does not count."""
 WRITE_BYTES: Final = 512
 RECORD_BYTES: Final = 640
 """The memory of a write that waits, and of each of its records beside its key and value: they are
@@ -151,6 +154,8 @@ class Shard(Generic[M]):
         """Why the last write failed, so that the log says it once and not for each."""
         self._lacks_records = False
         """Some records of its log could not be taken."""
+        self.held_bytes = 0
+        """The memory that the machine takes by what clients choose (`Hold`)."""
         self._deleted_topics: list[str] = []
         """While it loads: topics of which the machine is to hear afterwards."""
 
@@ -234,8 +239,22 @@ class Shard(Generic[M]):
                 effect.send()
             elif isinstance(effect, Append):
                 self._gather(effect)
+            elif isinstance(effect, Hold):
+                self._hold(effect.size_bytes)
             else:
                 self._host.log.info(effect.sentence)
+
+    def _hold(self, size_bytes: int) -> None:
+        before = self.counted_bytes
+        self.held_bytes += size_bytes
+        if self.counted_bytes != before:
+            self._host.core.requests.hold(self.counted_bytes - before)
+
+    @property
+    def counted_bytes(self) -> int:
+        """The memory of the machine that counts: a configuration of little memory for requests must
+        not leave it too little for groups of the usual size."""
+        return max(self.held_bytes - HELD_FREE_BYTES, 0)
 
     def arm(self) -> None:
         """Sees to it that the machine hears of time in time; a timer that is early is left alone:
@@ -272,6 +291,8 @@ class Shard(Generic[M]):
             self._due_timer = None
         if was_active:
             self.perform(self.machine.unload())
+        if self.held_bytes:
+            self._hold(-self.held_bytes)
 
     def resign(self) -> None:
         """Another broker may serve the partition, or this one in another leader epoch: as `unload`.

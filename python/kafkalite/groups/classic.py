@@ -62,6 +62,7 @@ from kafkalite.groups.states import (
     PREPARING_REBALANCE,
     STABLE,
 )
+from kafkalite.groups.subscriptions import NAME_BYTES
 from kafkalite.protocol import codes
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
@@ -144,6 +145,11 @@ class ClassicGroup:
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that its members take."""
+        return self.members.memory_bytes + NAME_BYTES * len(self.subscribed_topics or ())
 
     def next_wake_ms(self) -> int | None:
         """When `on_time` is due next; None while nothing is waited for."""
@@ -503,7 +509,8 @@ class ClassicGroup:
             self._prepare_rebalance(f"the assignment could not be stored ({error_code})", moment)
             return
         for member in self.members:
-            member.assignment = what.assignments.get(member.member_id, b"")
+            assignment = what.assignments.get(member.member_id, b"")
+            self.members.set_assignment(member, assignment)
             if member.awaiting_sync is not None:
                 self._answer_sync(member, sync_answer(self, member))
                 self._extend_session(member, moment.now_ms)
@@ -511,7 +518,7 @@ class ClassicGroup:
 
     def _reset_assignments(self, error_code: int, moment: Moment) -> None:
         for member in self.members:
-            member.assignment = b""
+            self.members.set_assignment(member, b"")
             if member.awaiting_sync is not None:
                 self._answer_sync(member, SyncAnswer(error_code))
                 self._extend_session(member, moment.now_ms)

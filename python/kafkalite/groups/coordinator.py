@@ -9,6 +9,7 @@ made when somebody first asks for a coordinator.
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from kafkalite.coordinator.machine import Producer
 from kafkalite.coordinator.runtime import InternalTopic, Runtime, RuntimeHost
@@ -27,11 +28,15 @@ from kafkalite.groups.events import (
     SyncRequest,
 )
 from kafkalite.groups.machine import GroupMachine, PartitionOfTopic
+from kafkalite.groups.memory import growth_by_join, growth_by_sync
 from kafkalite.groups.offsets import OffsetsAnswer
 from kafkalite.groups.records import SERDE
-from kafkalite.metadata.image import OFFSETS_TOPIC
+from kafkalite.metadata.image import OFFSETS_TOPIC, TOPIC
 from kafkalite.protocol import codes
 from kafkalite.tasks import Future, completed
+
+MEMBER_NAME_LENGTH_MAX: Final = 255
+"""Characters of a client's id, or of its instance's, that its member id begins with."""
 
 
 class GroupCoordinator:
@@ -42,6 +47,8 @@ class GroupCoordinator:
         self._host = host
         self._session_timeout_ms_min: int = config["group.min.session.timeout.ms"]
         self._session_timeout_ms_max: int = config["group.max.session.timeout.ms"]
+        self._held_bytes_max: int | None = None
+        """So much memory may all members take; None until somebody has to know."""
         self._verification_ms: int = config["producer.id.expiration.ms"]
         """So long holds a verification that nothing came of, as those of other logs."""
         limits = GroupLimits(config["group.max.size"], config["group.initial.rebalance.delay.ms"])
@@ -73,17 +80,23 @@ class GroupCoordinator:
         member_id = request.member_id
         if not group_id:
             return completed(JoinAnswer(codes.INVALID_GROUP_ID, member_id))
+        largest = max((len(metadata) for _, metadata in request.protocols), default=0)
+        if largest > self._batch_bytes_max():
+            # It could never be stored. Kafka says so to the leader's SyncGroup.
+            return completed(JoinAnswer(codes.UNKNOWN_SERVER_ERROR, member_id))
         timeout_ms = request.session_timeout_ms
         if not self._session_timeout_ms_min <= timeout_ms <= self._session_timeout_ms_max:
             return completed(JoinAnswer(codes.INVALID_SESSION_TIMEOUT, member_id))
         shard, code = self.runtime.find_to_write(group_id)
         if shard is None:
             return completed(JoinAnswer(code, member_id))
+        if not self._has_room(growth_by_join(shard.machine.groups.get(group_id), request)):
+            return completed(JoinAnswer(codes.COORDINATOR_NOT_AVAILABLE, member_id))
         fresh_member_id = ""
         if not member_id:
             name = request.group_instance_id
             owner = request.client_id if name is None else name
-            fresh_member_id = f"{owner}-{random_uuid()}"
+            fresh_member_id = f"{owner[:MEMBER_NAME_LENGTH_MAX]}-{random_uuid()}"
         joined, machine = Future[JoinAnswer](), shard.machine
         shard.perform(machine.join(group_id, request, fresh_member_id, joined.set, shard.moment()))
         return joined
@@ -95,9 +108,28 @@ class GroupCoordinator:
         shard, code = self.runtime.find_to_write(group_id)
         if shard is None:
             return completed(SyncAnswer(code))
+        if not self._has_room(growth_by_sync(shard.machine.groups.get(group_id), request)):
+            return completed(SyncAnswer(codes.COORDINATOR_NOT_AVAILABLE))
         synced = Future[SyncAnswer]()
         shard.perform(shard.machine.sync(group_id, request, synced.set))
         return synced
+
+    def _batch_bytes_max(self) -> int:
+        """`max.message.bytes` of the topic."""
+        own = self._host.image.configs.get((TOPIC, OFFSETS_TOPIC), {})
+        return int(own.get("max.message.bytes", self._host.config["message.max.bytes"]))
+
+    def _has_room(self, growth_bytes: int) -> bool:
+        """Whether members may take so much more memory: half of what requests may take is left to
+        others, since it is not given back before sessions end."""
+        if growth_bytes <= 0:
+            return True
+        held_bytes = sum(each.counted_bytes for each in self.runtime.shards)
+        if not held_bytes:
+            return True
+        if self._held_bytes_max is None:
+            self._held_bytes_max = self._host.core.figures().counts()["held_bytes_max"] // 2
+        return held_bytes + growth_bytes <= self._held_bytes_max
 
     def heartbeat(
         self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int

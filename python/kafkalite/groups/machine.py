@@ -37,6 +37,7 @@ from kafkalite.groups.events import (
     SyncReply,
     SyncRequest,
 )
+from kafkalite.groups.memory import MembersMemory
 from kafkalite.groups.offsets import (
     Commit,
     Offsets,
@@ -81,6 +82,7 @@ class GroupMachine:
         self._commits: dict[int, tuple[str, list[Commit]]] = {}
         """By a number, those that are not on disk yet: the group, and what it commits."""
         self.transactions = TransactionalOffsets(self.offsets)
+        self._memory = MembersMemory()
         self._last_commit = 0
         self._unready: list[str] | None = None
         """Once all is replayed: groups that are to be made ready, the first last."""
@@ -212,7 +214,7 @@ class GroupMachine:
         # A deletion that fails is tried again the next time.
         if not has_more and group.state == EMPTY and not group.members.pending:
             # Each by itself: of a large group they are more than a batch holds.
-            return [*self._forget_each(group.group_id, expired), self._delete(group, [], None)]
+            return [*self._forget_each(group.group_id, expired), *self._delete(group, [], None)]
         return list(self._forget_each(group.group_id, expired))
 
     def on_topics(self, deleted: Collection[str], moment: Moment) -> Sequence[Effect]:
@@ -234,6 +236,7 @@ class GroupMachine:
     def unload(self) -> Sequence[Effect]:
         """As `Machine.unload`."""
         self._deletions.clear()
+        self._memory.clear()
         groups, self.groups = self.groups, {}
         told = [effect for group in groups.values() for effect in group.unload()]
         replies = [each for each in told if isinstance(each, Reply)]
@@ -513,14 +516,14 @@ class GroupMachine:
         if group.state != EMPTY:
             return [Reply(reply, codes.NON_EMPTY_GROUP)]
         told = partial(Reply[int], FirstAnswer(reply))
-        return [self._delete(group, self.partitions_of(group_id), told)]
+        return self._delete(group, self.partitions_of(group_id), told)
 
     def _delete(
         self,
         group: ClassicGroup,
         partitions: list[PartitionOfTopic],
         told: Callable[[int], Effect] | None,
-    ) -> Append:
+    ) -> list[Effect]:
         """Ends a group that has no members, and forgets its offsets."""
         group_id = group.group_id
         self._journal.pop(self.groups, group_id)
@@ -529,7 +532,8 @@ class GroupMachine:
         tombstones.append(records.group_record(group_id, None))
         then = partial(self._on_forgotten, group_id, partitions, told)
         overdue = told and partial(_told_overdue, told)
-        return Append(tombstones, then, self._journal.take(), overdue=overdue)
+        append = Append(tombstones, then, self._journal.take(), overdue=overdue)
+        return [append, *self._memory.recount(group_id, None)]
 
     # --- groups -----------------------------------------------------------------------------------
 
@@ -540,7 +544,11 @@ class GroupMachine:
     def _run(self, group: ClassicGroup, effects: list[GroupEffect]) -> list[Effect]:
         """Says how the group is written, and when it is to hear of time."""
         self._arm(group)
-        return [self._append(group, each) if isinstance(each, Store) else each for each in effects]
+        is_there = self.groups.get(group.group_id) is group
+        return [
+            *(self._append(group, each) if isinstance(each, Store) else each for each in effects),
+            *(self._memory.recount(group.group_id, group) if is_there else ()),
+        ]
 
     def _append(self, group: ClassicGroup, store: Store) -> Append:
         written = [records.group_record(group.group_id, store.record)]

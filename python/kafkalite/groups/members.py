@@ -3,13 +3,29 @@
 Sessions cost little: a heartbeat writes one number. The heap holds at most one valid entry a
 member; an entry that comes up early is put back with the member's present deadline, so that a
 member costs one heap operation a session, however often it is heard of.
+
+What a member has joined with stays until its session ends, whether its client is there or not, and
+so do ids that were given out: `memory_bytes` says what they take.
 """
 
 import heapq
 from collections.abc import Iterable, Iterator
+from sys import getsizeof
+from typing import Final
 
 from kafkalite.groups.events import JoinReply, Protocols, SyncReply
 from kafkalite.protocol.java_hash import hash_map_order
+
+MEMBER_BYTES: Final = 1_000
+PROTOCOL_BYTES: Final = 200
+SESSION_BYTES: Final = 600
+"""The memory of a member and of each of its protocols, beside what its client chose, and of an
+entry of the heap of sessions or of the pending ids."""
+
+
+def bytes_of(protocols: Protocols) -> int:
+    """The memory of protocols."""
+    return sum(PROTOCOL_BYTES + getsizeof(name) + getsizeof(data) for name, data in protocols)
 
 
 class Member:
@@ -25,6 +41,7 @@ class Member:
         "group_instance_id",
         "is_new",
         "member_id",
+        "memory_bytes",
         "protocols",
         "rebalance_timeout_ms",
         "session_timeout_ms",
@@ -55,6 +72,8 @@ class Member:
         self.awaiting_sync: SyncReply | None = None
         self.is_new = False
         """Has not got an answer to its first join: it cannot send heartbeats yet."""
+        self.memory_bytes = 0
+        """What `Members` has counted for it."""
         self.deadline_ms = 0
         self.wake_ms: int | None = None
         """Time of the member's valid entry in the heap of sessions."""
@@ -77,6 +96,7 @@ class Members:
 
     __slots__ = (
         "_by_id",
+        "_member_bytes",
         "_protocol_counts",
         "_sessions",
         "_static",
@@ -90,6 +110,7 @@ class Members:
         self._static: dict[str, str] = {}
         self._protocol_counts: dict[str, int] = {}
         self._sessions: list[tuple[int, str]] = []
+        self._member_bytes = 0
         self.awaiting_join = 0
         """How many wait for the answer to their join."""
         self.leader: str | None = None
@@ -115,6 +136,11 @@ class Members:
         """The id of the member that holds a `group.instance.id`, or None."""
         return None if group_instance_id is None else self._static.get(group_instance_id)
 
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that members, ids and sessions take."""
+        return self._member_bytes + SESSION_BYTES * (len(self._sessions) + len(self.pending))
+
     def add(self, member: Member) -> None:
         """The first one becomes the leader."""
         if member.member_id in self._by_id:
@@ -125,6 +151,7 @@ class Members:
             self._static[member.group_instance_id] = member.member_id
         self._by_id[member.member_id] = member
         self._count(member, 1)
+        self._weigh(member)
         if self.leader is None:
             self.leader = member.member_id
 
@@ -135,6 +162,7 @@ class Members:
         if member is None:
             return None
         self._count(member, -1)
+        self._member_bytes -= member.memory_bytes
         if member.awaiting_join is not None:
             self.awaiting_join -= 1
         if member.group_instance_id is not None:
@@ -159,6 +187,11 @@ class Members:
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
+        self._weigh(member)
+
+    def set_assignment(self, member: Member, assignment: bytes) -> None:
+        member.assignment = assignment
+        self._weigh(member)
 
     def take_protocols_back(self, member: Member, protocols: Protocols) -> None:
         """As `set_protocols`, unless somebody has joined meanwhile whom only the present ones suit:
@@ -244,6 +277,13 @@ class Members:
             else:
                 overdue.append(member)
         return overdue, lapsed
+
+    def _weigh(self, member: Member) -> None:
+        """Counts the member's memory anew."""
+        chosen = (member.client_id, member.group_instance_id, member.assignment)
+        memory_bytes = MEMBER_BYTES + bytes_of(member.protocols) + sum(map(getsizeof, chosen))
+        self._member_bytes += memory_bytes - member.memory_bytes
+        member.memory_bytes = memory_bytes
 
     def _count(self, member: Member, by: int) -> None:
         counts = self._protocol_counts

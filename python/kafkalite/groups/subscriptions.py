@@ -14,6 +14,8 @@ from kafkalite.protocol import messages
 SUBSCRIBED_NAMES_MAX: Final = 10_000
 """Names in the subscriptions of one group that are unlike each other: some milliseconds. Of a
 group with more it cannot be told what it reads."""
+NAME_BYTES: Final = 150
+"""The memory of a name."""
 KINDS_MAX: Final = 10
 """Subscriptions that are remembered to recognize the next that is alike."""
 
