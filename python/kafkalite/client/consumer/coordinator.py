@@ -109,6 +109,9 @@ class ConsumerCoordinator(Closing):
         self._missing_told_at = 0.0
         self._counts: dict[str, int] = {}
         self._counts_at = 0.0
+        self._shared_out: dict[str, int] = {}
+        """The partitions of all topics of the group, as this member has counted them to share them
+        out; empty if another leads. The thread that joins fills it."""
 
     # --- what to read -----------------------------------------------------------------------------
 
@@ -132,7 +135,7 @@ class ConsumerCoordinator(Closing):
         try:
             self._end_membership(deadline, in_hand=in_hand)
         finally:
-            self._subscription, self._missing = None, None
+            self._subscription, self._missing, self._shared_out = None, None, {}
             self._has_to_join = self._is_prepared = False
             self.group.leave(max(deadline, time.monotonic() + LEAVE_S))
 
@@ -369,10 +372,17 @@ class ConsumerCoordinator(Closing):
 
     def _begin_join(self) -> PendingCall[list[Partition]]:
         topics = sorted(self._counts)
+        # Not that of a join before it, whose thread may go on unseen.
+        shared_out = self._shared_out = dict[str, int]()
+
+        def counts(topics: set[str]) -> dict[str, int]:
+            found = self._partition_counts(topics)
+            shared_out.update({name: found.get(name, 0) for name in topics})
+            return found
 
         def join() -> list[Partition]:
             if topics:
-                return self.group.join(topics, self._partition_counts)
+                return self.group.join(topics, counts)
             self.group.leave()  # others may have what it had
             return []
 
@@ -407,32 +417,37 @@ class ConsumerCoordinator(Closing):
         if found is None:
             return False if is_joined and not is_new else None
         self._counts_at, self._is_new_subscription = time.monotonic(), False
-        changed = found != self._counts
-        self._counts = found
+        counts, shared_out = found
+        changed = counts != self._counts or shared_out != self._shared_out
+        self._counts = counts
         return changed
 
     def _age_s(self, is_joined: bool) -> float:
         """After how long the topics are looked up again."""
-        has_all = bool(self._counts) and all(self._counts.values())
+        has_all = bool(self._counts) and all((*self._counts.values(), *self._shared_out.values()))
         return METADATA_AGE_S if is_joined and has_all else METADATA_AGE_JOINING_S
 
-    def _look_beside(self) -> dict[str, int] | None:
-        """The topics' partitions, none of one that is named and that there is not; None while there
-        is no answer. Raises `ClientError` for what does not pass, at once or within the time of a
-        whole operation."""
+    def _look_beside(self) -> tuple[dict[str, int], dict[str, int]] | None:
+        """The topics' partitions, none of one that is named and that there is not, and those of the
+        topics that were shared out; None while there is no answer. Raises `ClientError` for what
+        does not pass, at once or within the time of a whole operation."""
         now, named = time.monotonic(), self._subscription
+        # Only this member's own are to be made.
+        others = {} if self._creates else self._shared_out
         try:
             if not self._topics.is_asked and now >= self._topics_wait_until:
                 if isinstance(named, re.Pattern):
                     self._topics.ask(None, now)
                 else:
-                    self._topics.ask(set(named or ()), now, allow_auto_create=self._creates)
+                    wanted = {*(named or ()), *others}
+                    self._topics.ask(wanted, now, allow_auto_create=self._creates)
             told = self._topics.take(now)
             if told is None:
                 return None
             if self._creates:
                 self._creates, self._created_until = False, now + UNKNOWN_TOPIC_MS / 1000
-            found = self._counts_of(found_topics(told))
+            topics = found_topics(told)
+            found = self._counts_of(topics)
         except ClientError as error:
             self._topics_wait_until = now + BACKOFF_MS / 1000
             since = self._topics_sought_since or now
@@ -444,7 +459,9 @@ class ConsumerCoordinator(Closing):
             return None
         self._topics_sought_since = None
         self._troubles.end("topics", "the subscribed topics are found again")
-        return None if self._waits_for(found, now) else found
+        if self._waits_for(found, now):
+            return None
+        return found, self._shared_out | {name: _partition_count(topics, name) for name in others}
 
     def _waits_for(self, found: Mapping[str, int], now: float) -> bool:
         """Says whether topics that are named and not there are asked for once more, before anything
@@ -472,7 +489,7 @@ class ConsumerCoordinator(Closing):
         subscription = self._subscription
         if not isinstance(subscription, re.Pattern):
             named = subscription or ()
-            return {name: len(found[name].partitions) if name in found else 0 for name in named}
+            return {name: _partition_count(found, name) for name in named}
         return {
             name: len(topic.partitions)
             for name, topic in found.items()
@@ -488,3 +505,8 @@ class ConsumerCoordinator(Closing):
             finally:
                 self._counting = None
         return {name: len(topic.partitions) for name, topic in found.items()}
+
+
+def _partition_count(found: Mapping[str, TopicMetadata], name: str) -> int:
+    """None of a topic that there is not."""
+    return len(found[name].partitions) if name in found else 0

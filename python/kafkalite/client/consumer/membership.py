@@ -285,8 +285,11 @@ class Membership:
         """This member's partitions, or the code that asks for another JoinGroup. Heartbeats go on
         while they are shared out, and no time of a request's bounds either."""
         assigned = {}
-        if joined.leader == joined.member_id and not joined.skip_assignment:
-            assigned = self._share_out(joined.members, counts)
+        if joined.leader == joined.member_id:
+            shares = self._share_out(joined.members, counts)
+            # A static leader that comes back leaves them as they are, and has counted all the same:
+            # it is the one to see that they change.
+            assigned = {} if joined.skip_assignment else shares
 
         def ask() -> Any:
             synced = self._sync(assigned)
