@@ -12,7 +12,7 @@ import pytest
 import kafkalite
 from client.fake import FakeBroker
 from client.logs import TOPIC, Logs
-from kafkalite.client import Admin, Consumer, GroupOptions, Producer
+from kafkalite.client import Admin, Cluster, Consumer, GroupOptions, Producer
 from kafkalite.client.consumer.membership import Membership
 from kafkalite.errors import BrokerError
 from kafkalite.protocol.codes import REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
@@ -238,7 +238,7 @@ def test_a_member_that_nobody_polls_says_why_it_leaves(caplog: pytest.LogCapture
     options = GroupOptions("idle", max_poll_interval_ms=1, **QUICK)
     with FakeBroker(logs) as broker, caplog.at_level(logging.INFO, LOGGER):
         logs.address = (broker.host, broker.port)
-        member = Membership(broker.servers, options, "client")
+        member = Membership(Cluster(broker.servers), options)
         member.join([TOPIC], lambda _topics: {TOPIC: 1})
         deadline = time.monotonic() + WAIT_S
         while not lines(caplog):

@@ -1,13 +1,18 @@
-"""A group's leader sees what changes for the other members."""
+"""A group's leader sees what changes for the other members, and finds the cluster without its
+bootstrap servers."""
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import kafkalite
-from client.fake_group import WAIT_S
+from client.fake import FakeBroker
+from client.fake_group import WAIT_S, Group, until
+from client.logs import TOPIC, values
 from kafkalite.client import Admin, Consumer, GroupOptions, Producer
+from kafkalite.protocol.codes import REBALANCE_IN_PROGRESS
 
 QUICK = {"heartbeat_interval_ms": 50}
 
@@ -77,3 +82,32 @@ def test_a_topic_that_only_a_follower_reads_is_shared_out_as_it_comes_and_as_it_
                 found += [record.value for record in follower.poll(1000)]
             assert found == [b"last"]
             polled((leader, follower), lambda: leader.assignment == [(own, 0)])
+
+
+def test_a_group_goes_on_without_the_bootstrap_server_that_its_leader_began_with() -> None:
+    """The leader counted partitions, and looked its coordinator up, where its bootstrap servers
+    were: one that was away kept the whole group from its partitions, though brokers that it did
+    not need were all that it lacked."""
+    group = Group()
+
+    def handle(name: str, request: Any) -> Any:
+        answer = stays.metadata() if name == "Metadata" else group(name, request)
+        if name == "FindCoordinator":
+            found = answer.coordinators[0]
+            found.node_id = 1 if found.port == stays.port else 2
+        return answer
+
+    stays = FakeBroker(handle, partitions=2)
+    with stays:
+        with FakeBroker(handle) as leaves:
+            group.address = (leaves.host, leaves.port)
+            consumer = Consumer(leaves.servers, group=GroupOptions("moves", **QUICK))
+            consumer.subscribe(TOPIC)
+            assert len(values(consumer, 6)) == 6
+            assert leaves.of("JoinGroup")
+            assert not stays.of("JoinGroup")
+        with consumer:
+            group.address = (stays.host, stays.port)
+            group.heartbeat_code = REBALANCE_IN_PROGRESS
+            until(lambda: stays.of("SyncGroup") and consumer.assignment, consumer)
+            assert consumer.assignment == [(TOPIC, 0), (TOPIC, 1)]

@@ -9,7 +9,7 @@ import kafkalite
 from client.fake import Close
 from client.fake_group import GROUP_AUTHORIZATION_FAILED, NEVER, QUICK, Group, broker_of, until
 from client.logs import TOPIC, values
-from kafkalite.client import Consumer
+from kafkalite.client import Cluster, Consumer
 from kafkalite.client.consumer.group_options import GroupOptions
 from kafkalite.client.consumer.membership import Membership
 from kafkalite.errors import BrokerError
@@ -32,7 +32,7 @@ def test_a_member_that_is_interrupted_as_its_heartbeats_begin_leaves_its_group(
         raise KeyboardInterrupt
 
     with kafkalite.Broker() as broker:
-        member = Membership(broker.bootstrap_servers, GroupOptions("group"), "client")
+        member = Membership(Cluster(broker.bootstrap_servers), GroupOptions("group"))
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", interrupt)
             with pytest.raises(KeyboardInterrupt):
@@ -143,7 +143,7 @@ def test_heartbeats_go_while_the_leader_shares_partitions_out() -> None:
     group = Group()
     is_alive = False
     with broker_of(group) as broker:
-        member = Membership(broker.servers, GroupOptions("shares-out", **QUICK), "client")
+        member = Membership(Cluster(broker.servers), GroupOptions("shares-out", **QUICK))
 
         def counts(_topics: set[str]) -> dict[str, int]:
             nonlocal is_alive
@@ -160,7 +160,7 @@ def test_heartbeats_go_while_the_leader_shares_partitions_out() -> None:
 def test_a_leader_that_is_put_out_while_it_shares_partitions_out_joins_again() -> None:
     group = Group()
     with broker_of(group) as broker:
-        member = Membership(broker.servers, GroupOptions("put-out-as-leader", **QUICK), "client")
+        member = Membership(Cluster(broker.servers), GroupOptions("put-out-as-leader", **QUICK))
 
         def counts(_topics: set[str]) -> dict[str, int]:
             if group.generation == 1:
@@ -218,10 +218,8 @@ def test_a_coordinator_that_knows_nobody_is_asked_again_after_a_pause_and_not_fo
 
     with broker_of(group, handle) as broker:
         member = Membership(
-            broker.servers,
+            Cluster(broker.servers, timeout_ms=1_000),
             GroupOptions(f"knows-nobody-{refused}", **QUICK),
-            "client",
-            timeout_ms=1_000,
         )
         with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
             member.join([TOPIC], lambda _topics: {TOPIC: 2})
@@ -245,7 +243,7 @@ def test_a_join_that_waited_for_long_may_be_refused_now_and_then() -> None:
 
     options = GroupOptions("waits-for-long", **NEVER)
     with broker_of(group, handle) as broker:
-        member = Membership(broker.servers, options, "client", timeout_ms=patience_ms)
+        member = Membership(Cluster(broker.servers, timeout_ms=patience_ms), options)
         assert member.join([TOPIC], lambda _topics: {TOPIC: 2}) == [(TOPIC, 0), (TOPIC, 1)]
         assert [len(broker.of(each)) for each in ("JoinGroup", "SyncGroup")] == [3, 2]
         member.close()
@@ -260,7 +258,7 @@ def test_partitions_whose_assignment_is_lost_on_its_way_are_asked_for_again() ->
         return lost.pop() if name == "SyncGroup" and lost else group(name, request)
 
     with broker_of(group, handle) as broker:
-        member = Membership(broker.servers, GroupOptions("loses-an-answer", **QUICK), "client")
+        member = Membership(Cluster(broker.servers), GroupOptions("loses-an-answer", **QUICK))
         assert member.join([TOPIC], lambda _topics: {TOPIC: 2}) == [(TOPIC, 0), (TOPIC, 1)]
         assert [len(broker.of(each)) for each in ("JoinGroup", "SyncGroup")] == [1, 2]
         member.close()
@@ -282,10 +280,7 @@ def test_a_heartbeat_is_sent_though_the_time_of_the_join_is_over() -> None:
 
     with broker_of(group, handle) as broker:
         member = Membership(
-            broker.servers,
-            GroupOptions("shares-out-late", **QUICK),
-            "client",
-            timeout_ms=timeout_ms,
+            Cluster(broker.servers, timeout_ms=timeout_ms), GroupOptions("shares-out-late", **QUICK)
         )
 
         def counts(_topics: set[str]) -> dict[str, int]:

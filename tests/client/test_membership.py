@@ -9,7 +9,7 @@ import pytest
 from client.fake import FakeBroker
 from client.fake_group import NEVER, QUICK, WAIT_S, Group, broker_of, until
 from client.logs import TOPIC, Logs, values
-from kafkalite.client import Consumer
+from kafkalite.client import Cluster, Consumer
 from kafkalite.client.consumer.assignor import assign_range
 from kafkalite.client.consumer.group_options import GroupOptions
 from kafkalite.client.consumer.membership import Membership
@@ -323,7 +323,7 @@ def test_a_member_that_nobody_polls_leaves_unless_it_is_static(instance_id: str 
         f"nobody-polls-{instance_id}", instance_id, max_poll_interval_ms=1, **QUICK
     )
     with broker_of(group) as broker:
-        member = Membership(broker.servers, options, "client")
+        member = Membership(Cluster(broker.servers), options)
         member.join([TOPIC], lambda _topics: {TOPIC: 1})
         until(lambda: not member._joined)
         assert len(broker.of("Heartbeat")) <= 1

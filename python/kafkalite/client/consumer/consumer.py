@@ -108,19 +108,20 @@ class Consumer(ConsumerLoop):
         commit_s = None
         if auto_commit_interval_ms is not None:
             commit_s = int32("auto_commit_interval_ms", auto_commit_interval_ms, 0) / 1000
-        times = {
-            "timeout_ms": timeout_ms,
-            "request_timeout_ms": request_timeout_ms,
-            "wait_for_servers_ms": wait_for_servers_ms,
-        }
-        self.cluster = Cluster(bootstrap_servers, client_id=client_id, **times)
+        self.cluster = Cluster(
+            bootstrap_servers,
+            client_id=client_id,
+            timeout_ms=timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+            wait_for_servers_ms=wait_for_servers_ms,
+        )
         self._admin = Admin(self.cluster)
         self._subscription_state = SubscriptionState()
         name, member = None, None
         if group is not None:
             options = group if isinstance(group, GroupOptions) else GroupOptions(group)
             name = options.group
-            member = Membership(bootstrap_servers, options, client_id, self._troubles, **times)
+            member = Membership(self.cluster, options, self._troubles)
         self._wakeup = Wakeup()
         self._coordinator: ConsumerCoordinator | None = None
         if member is not None:

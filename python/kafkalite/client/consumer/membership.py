@@ -30,14 +30,8 @@ from kafkalite.client.consumer.position_lookup import (
     offset_fetch_request,
 )
 from kafkalite.client.consumer.subscription_state import Partition
-from kafkalite.client.network.cluster import (
-    BACKOFF_MS,
-    BACKOFF_MS_MAX,
-    TIMEOUT_MS,
-    Cluster,
-)
-from kafkalite.client.network.connection import REQUEST_TIMEOUT_MS, broker_error, check, may_pass
-from kafkalite.client.network.servers import Servers
+from kafkalite.client.network.cluster import BACKOFF_MS, BACKOFF_MS_MAX, Cluster
+from kafkalite.client.network.connection import broker_error, check, may_pass
 from kafkalite.client.trouble import Troubles
 from kafkalite.errors import (
     BrokerError,
@@ -81,28 +75,15 @@ class Membership:
     """One member of one group. One thread, or two that take turns; heartbeats run beside it."""
 
     def __init__(
-        self,
-        bootstrap_servers: Servers,
-        options: GroupOptions,
-        client_id: str,
-        troubles: Troubles | None = None,
-        *,
-        timeout_ms: int = TIMEOUT_MS,
-        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
-        wait_for_servers_ms: int = 0,
+        self, cluster: Cluster, options: GroupOptions, troubles: Troubles | None = None
     ) -> None:
-        """The times are those of `Cluster`; a join has as long as the group lets it take."""
+        """Has connections of its own to this cluster, and the cluster's times; a join has as long
+        as the group lets it take."""
         check_options(options)
         self.options = options
         self.member_id = ""
         self.generation = -1
-        self._cluster = Cluster(
-            bootstrap_servers,
-            client_id=client_id,
-            timeout_ms=timeout_ms,
-            request_timeout_ms=request_timeout_ms,
-            wait_for_servers_ms=wait_for_servers_ms,
-        )
+        self._cluster = cluster.twin()
         self.troubles = Troubles() if troubles is None else troubles
         """Written by the heartbeats too."""
         self._lock = threading.RLock()

@@ -117,6 +117,8 @@ class Cluster(Closing):
         self._reached: set[Address] = set()
         # Where none did, since when (monotonic seconds): the others are asked before it.
         self._failed_at: dict[Address, float] = {}
+        # The cluster whose twin it is: what that one knows of brokers, it knows too.
+        self._twin_of: Cluster | None = None
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.is_ended = False
@@ -168,14 +170,17 @@ class Cluster(Closing):
         """Leaves its connections to the kernel."""
 
     def twin(self) -> "Cluster":
-        """Makes a client of this cluster for another thread."""
-        return Cluster(
+        """Makes a client of this cluster for another thread. It asks where this one finds brokers
+        too: bootstrap servers may have gone."""
+        twin = Cluster(
             self.servers_text,
             client_id=self._client_id,
             timeout_ms=self.timeout_ms,
             request_timeout_ms=self.request_timeout_ms,
             wait_for_servers_ms=self._wait_for_servers_ms,
         )
+        twin._twin_of, twin._reached, twin._failed_at = self, self._reached, self._failed_at
+        return twin
 
     def interrupt(self) -> None:
         """Fails what another thread asks, at once or when it has connected, until `resume`."""
@@ -519,7 +524,10 @@ class Cluster(Closing):
 
     def _addresses(self) -> list[Address]:
         """Where there may be a broker: those where none was last come last."""
-        known = [(node.host, node.port) for node in self._nodes.values()]
+        nodes = list(self._nodes.values())
+        if self._twin_of is not None:
+            nodes += self._twin_of._nodes.values()  # at once: another thread may learn of some
+        known = [(node.host, node.port) for node in nodes]
         every = dict.fromkeys([*self._servers, *known])
         return sorted(every, key=lambda address: self._failed_at.get(address, 0.0))
 
