@@ -6,6 +6,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from inspect import CO_GENERATOR
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from client.fake import FakeBroker
 from client.filled import fill
 from client.logs import TOPIC, Logs, value
 from kafkalite.client import Admin, Consumer, GroupOptions, Producer
-from kafkalite.client.consumer.fetched import Record
+from kafkalite.client.consumer.fetched import Given, Record
 from kafkalite.errors import InvalidArgumentError
 
 ZERO, ONE = (TOPIC, 0), (TOPIC, 1)
@@ -163,8 +166,8 @@ def signalled_in_the_midst_of_poll(
     """Has a signal come where `poll` has taken records and has not returned yet."""
     take = consumer._fetcher.waiting.take_records
 
-    def take_and_be_interrupted(count_max: int) -> list[Record]:
-        records = take(count_max)
+    def take_and_be_interrupted(count_max: int, given: Given) -> list[Record]:
+        records = take(count_max, given)
         before = signal.signal(signal.SIGUSR1, lambda *_: handler())
         try:
             signal.raise_signal(signal.SIGUSR1)
@@ -195,6 +198,59 @@ def test_a_handler_commits_nothing_that_poll_is_about_to_give(
         signalled_in_the_midst_of_poll(consumer, end, monkeypatch)
         consumer.poll(5_000)
     assert logs.commits == [{0: 2}]
+
+
+@pytest.mark.parametrize("method", ["poll", "fetch"])
+def test_a_handler_that_raises_wherever_it_comes_costs_no_record(servers: str, method: str) -> None:
+    """Behind the move of the positions the list was lost, and committed; where the call began to
+    end, every later one was refused, and close did nothing."""
+    fill(servers, f"raised-{method}", 4_000)
+    partition = (f"raised-{method}", 0)
+    seen: list[int] = []
+    raised = 0
+    with Consumer(servers, max_poll_records=3) as consumer:
+        consumer.assign({partition: 0})
+        while True:
+            at = RaisesAt(raised)
+            sys.settrace(at.trace)
+            try:
+                got = getattr(consumer, method)(5_000)
+            except Boom:
+                raised += 1
+                continue
+            finally:
+                sys.settrace(None)
+            if method == "poll":
+                seen += [record.offset for record in got]
+            for each in got if method == "fetch" else ():
+                seen += [row[0] for row in each.rows()[0]]
+                consumer.advance(partition, each.end)
+            if at.left >= 0 or not got:
+                break  # it has no place left to be raised in
+    assert raised > 20
+    assert seen == list(range(len(seen)))
+    assert consumer._is_closed
+
+
+class RaisesAt:
+    """Raises at the call or the return of so many functions that hand records out: where Python
+    calls the handlers of signals."""
+
+    FILES = ("guard.py", "consumer.py", "loop.py", "fetched.py", "subscription_state.py")
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def trace(self, frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        code = frame.f_code
+        if Path(code.co_filename).name not in self.FILES or code.co_flags & CO_GENERATOR:
+            return None  # a generator that is dropped keeps to itself what is raised in it
+        is_outermost = code.co_name in ("poll", "fetch")  # its return is the caller's
+        if event in ("call", "return") and not is_outermost:
+            self.left -= 1
+            if self.left == -1:
+                raise Boom
+        return self.trace
 
 
 def test_a_handler_that_reads_in_the_midst_of_poll_is_refused(

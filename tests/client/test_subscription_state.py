@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 
 from client.logs import TOPIC, Logs, damaged
-from kafkalite.client.consumer.fetched import Fetched, Record, Waiting
+from kafkalite.client.consumer.fetched import Fetched, Given, Record, Waiting
 from kafkalite.client.consumer.subscription_state import Need, Partition, SubscriptionState
 from kafkalite.errors import CorruptMessageError
 
@@ -82,7 +82,7 @@ class Reading(RuleBasedStateMachine):
 
     @rule()
     def poll(self) -> None:
-        for record in self.waiting.take_records(7):
+        for record in self.waiting.take_records(7, Given()):
             self.got(record)
 
     @rule(count=st.integers(1, 5))
@@ -94,7 +94,7 @@ class Reading(RuleBasedStateMachine):
 
     @rule(ahead=st.integers(0, 30))
     def fetch(self, ahead: int) -> None:
-        for fetched in self.waiting.take_bytes():
+        for fetched in self.waiting.take_bytes(Given()):
             rows, end = fetched.rows()
             partition = fetched.topic_partition
             for row in rows:

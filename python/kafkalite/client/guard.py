@@ -85,13 +85,9 @@ class Exclusive(Closing, ABC):
         self._is_forked = True
         lifetime.free(self._guard)
 
-    def _enter(self) -> None:
-        self._refuse_fork()
-        self._refuse_another_thread()
+    def _refuse_closed(self) -> None:
         if self._is_closed and not self._is_called_back:
-            self._guard.release()
             raise InvalidArgumentError("the consumer has been closed")
-        self._calls += 1
 
     @property
     def _is_within(self) -> bool:
@@ -113,28 +109,40 @@ class Exclusive(Closing, ABC):
                 "let threads take turns, or make a Consumer for each"
             )
 
-    def _exit(self) -> None:
-        self._calls -= 1
-        try:
-            if self._calls == 0 and self._end_asked is not None:
-                asked, self._end_asked = self._end_asked, None
-                asked()
-        finally:
-            self._guard.release()
-        self._troubles.write()
+    def _end_if_asked(self) -> None:
+        if self._calls == 1 and self._end_asked is not None:
+            asked, self._end_asked = self._end_asked, None
+            asked()
 
 
 def exclusive(
     method: Callable[Concatenate[Own, Parameters], Result],
 ) -> Callable[Concatenate[Own, Parameters], Result]:
-    """A method that has the consumer for itself."""
+    """A method that has the consumer for itself. A handler of a signal may raise at any call within
+    it: what the last block sets back, it sets back before it calls anything."""
 
     @wraps(method)
     def call(self: Own, *arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
-        self._enter()
+        self._refuse_fork()
+        # With no call under way the guard was left by one that a handler ended as it began.
+        is_held = self._guard._is_owned()  # type: ignore[attr-defined]
+        depth = self._calls if is_held else 0
+        is_entered = False
         try:
-            return method(self, *arguments, **named)
+            if not is_held:
+                self._refuse_another_thread()
+            is_entered = True
+            self._calls = depth + 1
+            self._refuse_closed()
+            try:
+                return method(self, *arguments, **named)
+            finally:
+                self._end_if_asked()
         finally:
-            self._exit()
+            if is_entered:
+                self._calls = depth
+                if depth == 0:
+                    self._guard.release()
+                    self._troubles.write()
 
     return cast("Callable[Concatenate[Own, Parameters], Result]", call)

@@ -35,7 +35,7 @@ from kafkalite.client.arguments import (
     wrong_type,
 )
 from kafkalite.client.consumer.coordinator import ConsumerCoordinator, Listener, OnPartitions
-from kafkalite.client.consumer.fetched import Fetched, Record
+from kafkalite.client.consumer.fetched import Fetched, Given, Record
 from kafkalite.client.consumer.fetcher import READ_COMMITTED, Fetcher, FetchOptions
 from kafkalite.client.consumer.group_options import GroupMetadata, GroupOptions
 from kafkalite.client.consumer.loop import ConsumerLoop
@@ -229,13 +229,16 @@ class Consumer(ConsumerLoop):
     def _close(self, timeout_ms: int, *, in_hand: bool) -> None:
         if self._is_closed or self._is_forked:
             return
+        calls = self._calls
         try:
+            self._calls = calls + 1  # a listener's come within this one
             self._is_closed = True
             self._fetcher.waiting.shut()
             if self._coordinator is not None:
                 deadline = time.monotonic() + timeout_ms / 1000
                 self._coordinator.close(deadline, in_hand=in_hand)
         finally:
+            self._calls = calls
             self._close_sockets()
             self._troubles.write()
 
@@ -460,7 +463,6 @@ class Consumer(ConsumerLoop):
 
     # --- reading ----------------------------------------------------------------------------------
 
-    @exclusive
     def poll(self, timeout_ms: int = 0) -> list[Record]:
         """The next records, `max_poll_records` at most, none if there are none in time. They count
         as read, and so as to be committed by itself, when `poll` is called again.
@@ -469,11 +471,23 @@ class Consumer(ConsumerLoop):
         long as it is so, and in between it gives what there is of other partitions. The position
         stays where the error is; `seek` leaves it behind. A topic that was named and is not there
         is an error of that kind, with nothing to seek to.
+
+        If a handler of a signal raises in it, the next call gives the same records.
         """
+        given = Given()
+        try:
+            return self._poll(timeout_ms, given)
+        except BaseException:
+            self._take_back(given)
+            raise
+
+    @exclusive
+    def _poll(self, timeout_ms: int, given: Given) -> list[Record]:
         deadline = self._begin(timeout_ms)
         while True:
             is_over = not self._collect(deadline)
-            records = [] if is_over else self._fetcher.waiting.take_records(self._records_max)
+            waiting = self._fetcher.waiting
+            records = [] if is_over else waiting.take_records(self._records_max, given)
             if records or self._has_to_return(deadline):
                 return records
 
@@ -505,13 +519,21 @@ class Consumer(ConsumerLoop):
                 if records is not None:
                     return records
 
-    @exclusive
     def fetch(self, timeout_ms: int = 0) -> list[Fetched]:
         """As `poll`, as bytes, all that has come: for readers that want no object a record. The
         caller says by `advance` how far they have come."""
+        given = Given()
+        try:
+            return self._fetch(timeout_ms, given)
+        except BaseException:
+            self._take_back(given)
+            raise
+
+    @exclusive
+    def _fetch(self, timeout_ms: int, given: Given) -> list[Fetched]:
         deadline = self._begin(timeout_ms)
         while True:
-            found = self._fetcher.waiting.take_bytes() if self._collect(deadline) else []
+            found = self._fetcher.waiting.take_bytes(given) if self._collect(deadline) else []
             if found or self._has_to_return(deadline):
                 return found
 

@@ -20,7 +20,7 @@ from kafkalite._native import count_fetched, fetched_end, fetched_tail, read_fet
 from kafkalite.client.consumer.subscription_state import Partition, SubscriptionState
 from kafkalite.errors import KafkaliteError
 
-__all__ = ["Fetched", "Record", "Row", "Waiting"]
+__all__ = ["Fetched", "Given", "Record", "Row", "Waiting"]
 
 Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]
 Result = TypeVar("Result")
@@ -167,6 +167,11 @@ def _named(headers: tuple[tuple[bytes, bytes | None], ...]) -> tuple[tuple[str, 
     return tuple([(name.decode("utf-8", "replace"), content) for name, content in headers])
 
 
+class Given(dict[Partition, tuple[int, int]]):
+    """The partitions of which a call is about to give records: the epoch of each, and the offset
+    from which on its records are lost if the call fails after all."""
+
+
 class _Open(NamedTuple):
     """The records of one answer that an iterator has before it, and takes by itself."""
 
@@ -203,7 +208,7 @@ class Waiting:
         """Says whether there is something that may be handed out now."""
         return next(self._ready(), None) is not None
 
-    def take_bytes(self) -> list[Fetched]:
+    def take_bytes(self, given: Given) -> list[Fetched]:
         """Gives what may be handed out, of a partition the first: the caller may find it damaged.
         Of what was handed out in part the rest is fetched anew: its bytes begin with what the
         caller has."""
@@ -213,13 +218,14 @@ class Waiting:
                 self._subscription_state.rewind(fetched.topic_partition, fetched.epoch)
             else:
                 found.setdefault(fetched.topic_partition, fetched)
+        given.update({each: (one.epoch, one.offset) for each, one in found.items()})
         for partition, fetched in found.items():
             self._subscription_state.give(partition, fetched.epoch, fetched.end)
         gone = set(found.values())
         self._queue = deque(each for each in self._queue if each not in gone)
         return list(found.values())
 
-    def take_records(self, count_max: int) -> list[Record]:
+    def take_records(self, count_max: int, given: Given) -> list[Record]:
         """The next records that may be handed out, so many at most."""
         records: list[Record] = []
         taken = []
@@ -231,7 +237,12 @@ class Waiting:
             taken.append((fetched, len(part)))
             if len(records) >= count_max:
                 break
-        # Whatever fails before this finds them still here.
+        # Whatever fails before this finds them still here; behind it `given` says what was moved.
+        for fetched, _ in taken:
+            partition, epoch = fetched.topic_partition, fetched.epoch
+            state = self._subscription_state.of(partition, epoch)
+            if state is not None and state.position is not None:
+                given.setdefault(partition, (epoch, state.position))
         for fetched, count in taken:
             self._give(fetched, count)
         return records

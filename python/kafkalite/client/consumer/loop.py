@@ -6,13 +6,15 @@ _collect ──► the group joined? ──► leaders and positions ──► f
 """
 
 import time
+from contextlib import suppress
 
 from kafkalite.client.arguments import int32
 from kafkalite.client.consumer.coordinator import ConsumerCoordinator
+from kafkalite.client.consumer.fetched import Given
 from kafkalite.client.consumer.fetcher import Fetcher
 from kafkalite.client.consumer.position_lookup import PositionLookup
 from kafkalite.client.consumer.subscription_state import SubscriptionState
-from kafkalite.client.guard import Exclusive
+from kafkalite.client.guard import Exclusive, exclusive
 from kafkalite.client.network.cluster import BACKOFF_MS
 from kafkalite.client.network.leaders import Leaders
 from kafkalite.client.network.wakeup import Wakeup
@@ -68,6 +70,18 @@ class ConsumerLoop(Exclusive):
         if self._coordinator is not None:
             self._coordinator.is_woken = False
         return is_woken or time.monotonic() >= deadline
+
+    def _take_back(self, given: Given) -> None:
+        """Has records that the caller never got fetched once more. Behind the call that gave them:
+        a handler that raises may come as it ends."""
+        if given:
+            with suppress(InvalidArgumentError):  # closed meanwhile, or it is another thread's turn
+                self._give_back(given)
+
+    @exclusive
+    def _give_back(self, given: Given) -> None:
+        for partition, (epoch, offset) in given.items():
+            self._subscription_state.give_back(partition, epoch, offset)
 
     def _collect(self, deadline: float) -> bool:
         """Returns when something may be handed out, or the time is over; False if the group is

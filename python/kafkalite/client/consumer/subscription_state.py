@@ -375,6 +375,15 @@ class SubscriptionState:
                 self._in_hand.setdefault(partition, state.position)
             state.position = state.given = end
 
+    def give_back(self, partition: Partition, epoch: int, offset: int) -> None:
+        """Has what was handed out, or given, from an offset on fetched once more: the caller never
+        got it."""
+        state = self.of(partition, epoch)
+        if state is not None and state.position is not None:
+            position = min(state.position, offset)
+            self._go(partition, state, offset)
+            state.position = position
+
     def rewind(self, partition: Partition, epoch: int) -> None:
         """Has what was fetched and not handed out fetched once more."""
         state = self.of(partition, epoch)
