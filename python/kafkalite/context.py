@@ -30,7 +30,7 @@ from kafkalite.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Image, T
 from kafkalite.protocol import codes, messages
 from kafkalite.replicas import Replicas
 from kafkalite.replicas.moves import Moves
-from kafkalite.service.repeated import REFUSALS_INTERVAL_MS, Repeated
+from kafkalite.service.repeated import REFUSALS_INTERVAL_MS, TROUBLES_INTERVAL_MS, Repeated
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Tasks, TimeLimit
 from kafkalite.timers import monotonic_ms, wall_ms
@@ -68,6 +68,10 @@ class Context:
         self.log = log
         self.cluster_id: str = core.cluster_id
         self._refused_changes = Repeated(log.warning, REFUSALS_INTERVAL_MS)
+        self.refused_topics = Repeated(log.info, TROUBLES_INTERVAL_MS, REFUSALS_INTERVAL_MS)
+        self.failed_topics = Repeated(log.error, TROUBLES_INTERVAL_MS, REFUSALS_INTERVAL_MS)
+        """Tell of topics that clients name: of those that cannot be created, and of those whose
+        creation has failed."""
         self.timers = metadata.timers
         self.tasks = Tasks(self.timers, self._report)
         self._calls = Calls(core.logs)

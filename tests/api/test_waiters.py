@@ -27,6 +27,7 @@ from kafkalite.metadata.controller.topics import NewTopic
 from kafkalite.metadata.image import OFFSETS_TOPIC, AlikeNames
 from kafkalite.protocol import codes, messages
 from kafkalite.server import ControlServer
+from kafkalite.service.repeated import TROUBLES_INTERVAL_MS, Repeated
 from kafkalite.tasks import Future
 
 
@@ -66,6 +67,7 @@ class HungHost(FakeHost):
         self.answering = AnsweringCore(self)
         self.core = self.answering  # type: ignore[assignment]
         self.groups = GroupCoordinator(self)  # type: ignore[arg-type]
+        self.refused_topics = self.failed_topics = Repeated(self.log.info, TROUBLES_INTERVAL_MS)
         self.under_way: list[Future[Any]] = []
 
     async def _change(self) -> Any:
@@ -272,6 +274,19 @@ def name(host: Any) -> weakref.ref[Request]:
     """A topic that is not there, in a Metadata request."""
     kind = messages.MetadataRequest
     return ask(host, auto_create, kind(topics=[kind.MetadataRequestTopic(name="by.the.way")]))
+
+
+def test_a_topic_that_is_named_again_and_again_and_cannot_be_created_is_one_line() -> None:
+    """A client that asked for `a.b` beside `a_b` wrote a line with each retry."""
+    host = host_with_a_topic()
+    kind = messages.MetadataRequest
+    names = [kind.MetadataRequestTopic(name=each) for each in ("not legal", "not legal")]
+    for _ in range(10):
+        ask(host, auto_create, kind(topics=names))
+        host.run()
+    assert len(host.answering.answers) == 10
+    (line,) = host.log.lines
+    assert line.startswith("topic 'not legal' is not created: ")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ Each whose name is legal is made with `num.partitions` partitions and the broker
 Kafka's own topics as its coordinator would make it (`AutoTopicCreationManager`); then Rust answers
 the request. A topic that cannot be made, or not within two and a half seconds, is
 UNKNOWN_TOPIC_OR_PARTITION there, as it is in Kafka until the topic exists, and the reason is in the
-log. As in CreateTopics, topics that take more than 10,000 records are not made.
+log, once a minute for each name and once a second for all. As in CreateTopics, topics that take
+more than 10,000 records are not made.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ from kafkalite.config.keys import MIN_INSYNC_REPLICAS
 from kafkalite.context import Context
 from kafkalite.errors import KafkaliteError
 from kafkalite.metadata.controller import ControllerError
-from kafkalite.metadata.controller.topics import NewTopic, check_new_topic
+from kafkalite.metadata.controller.topics import TOPIC_NAME_MAX, NewTopic, check_new_topic
 from kafkalite.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, AlikeNames
 from kafkalite.protocol import messages
 from kafkalite.tasks import TimedOutError
@@ -79,7 +80,9 @@ def _wanted(context: Context, names: list[str]) -> list[NewTopic]:
         try:
             check_new_topic(context.image, name, others)
         except ControllerError as refusal:
-            context.log.info(f"topic {name!r} is not created: {refusal}")
+            sentence = f"topic {name!r} is not created: {refusal}"
+            # A client names it again with each retry, and may name others without end.
+            context.refused_topics.tell(sentence, context.now_ms(), name[:TOPIC_NAME_MAX])
         else:
             wanted.append(_new_topic(context.config, name))
             others.add(name)
@@ -92,7 +95,8 @@ async def _create(context: Context, wanted: list[NewTopic]) -> None:
     except KafkaliteError as refusal:
         named = ", ".join(each.name for each in wanted[:TOPICS_NAMED])
         more = f" and {len(wanted) - TOPICS_NAMED} more" if len(wanted) > TOPICS_NAMED else ""
-        context.log.error(f"topics {named}{more} are not created: {refusal}")
+        sentence = f"topics {named}{more} are not created: {refusal}"
+        context.failed_topics.tell(sentence, context.now_ms(), wanted[0].name)
 
 
 def _new_topic(config: Mapping[str, Any], name: str) -> NewTopic:
