@@ -3,7 +3,7 @@
 from typing import Any
 
 from kafkalite.coordinator.machine import Append, Moment
-from kafkalite.groups.deletions import STEP_OFFSETS
+from kafkalite.groups.deletions import GROUP_COSTS, STEP_OFFSETS
 from kafkalite.groups.events import CommitRequest, GroupLimits, OffsetLimits, OffsetToCommit
 from kafkalite.groups.machine import TOMBSTONES_BYTES_MAX, GroupMachine
 from kafkalite.groups.offsets import CommittedOffset
@@ -46,6 +46,14 @@ class Play:
                 count += self.perform(each.then(codes.NONE, len(self.written), self.moment()))
         return count
 
+    def commit(self, group_id: str, topic: str, partition: int) -> None:
+        """One offset, whose client is told that it is on disk."""
+        told: list[list[int]] = []
+        offset = OffsetToCommit(topic, bytes(16), partition, 9, -1, "")
+        request = CommitRequest("", None, -1, -1, True, [offset])
+        self.perform(self.machine.commit(group_id, request, told.append, self.moment()))
+        assert told == [[codes.NONE]]
+
     def pass_time(self, until_ms: int) -> None:
         """Does what is due, each step as short as it is to be."""
         while (wake_ms := self.machine.next_wake_ms()) is not None and wake_ms <= until_ms:
@@ -84,18 +92,67 @@ def test_what_is_committed_in_a_topic_that_is_there_again_stays() -> None:
     put(play, "g")
     play.perform(play.machine.on_topics(["t"], play.moment()))
     assert len(play.written) < LARGE
-    told: list[list[int]] = []
     for topic in ("u", "t"):
         before = len(play.written)
-        offset = OffsetToCommit(topic, bytes(16), LARGE - 1, 9, -1, "")
-        request = CommitRequest("", None, -1, -1, True, [offset])
-        play.perform(play.machine.commit("g", request, told.append, play.moment()))
-        # Another topic's commit waits for nobody.
-        assert (len(play.written) == before + 1) == (topic == "u")
+        play.commit("g", topic, LARGE - 1)
+        assert play.written[-1][1] is not None
+        # Another topic's commit waits for nothing.
+        assert len(play.written) == before + 1 + (topic == "t")
     play.pass_time(INTERVAL_MS)
-    assert told == [[0], [0]]
-    assert play.written[-1][1] is not None
-    assert play.machine.partitions_of("g") == [("u", LARGE - 1), ("t", LARGE - 1)]
+    assert play.machine.partitions_of("g") == [("t", LARGE - 1), ("u", LARGE - 1)]
+
+
+def test_a_commit_in_a_topic_that_is_there_again_does_not_wait_for_all_others() -> None:
+    """All that was left of the deletions was forgotten before it, in one step: of the offsets of
+    ten thousand groups that took seconds, in which nobody else was answered."""
+    play = Play()
+    put(play, "f", "g", "h")
+    play.perform(play.machine.on_topics(["t"], play.moment()))
+    assert play.machine.partitions_of("h")
+    for _ in range(2):
+        before = len(play.written)
+        play.commit("h", "t", 3)
+        play.commit("new", "t", 3)
+        assert len(play.written) <= before + 3
+    play.pass_time(INTERVAL_MS)
+    assert {name: play.machine.partitions_of(name) for name in ("f", "g", "h", "new")} == {
+        "f": [],
+        "g": [],
+        "h": [("t", 3)],
+        "new": [("t", 3)],
+    }
+
+
+def test_what_was_committed_between_two_deletions_of_a_topic_goes_with_the_second() -> None:
+    play = Play()
+    put(play, "g", "h")
+    play.perform(play.machine.on_topics(["t"], play.moment()))
+    play.commit("h", "t", 3)
+    play.commit("h", "t", 4)
+    play.perform(play.machine.on_topics(["t"], play.moment()))
+    play.commit("h", "t", 4)
+    play.pass_time(INTERVAL_MS)
+    assert play.machine.partitions_of("g") == []
+    assert play.machine.partitions_of("h") == [("t", 4)]
+
+
+def test_groups_that_have_nothing_left_to_forget_are_passed_over_in_steps() -> None:
+    play = Play()
+    count = 3 * STEP_OFFSETS // GROUP_COSTS
+    for number in range(count):
+        play.machine.offsets.put(str(number), "t", 0, OFFSET)
+    play.perform(play.machine.on_topics(["t"], play.moment()))
+    for number in range(count):
+        play.commit(str(number), "t", 0)
+    before = len(play.written)
+    steps = 0
+    while (wake_ms := play.machine.next_wake_ms()) is not None:
+        play.now_ms = max(play.now_ms, wake_ms)
+        play.perform(play.machine.on_time(play.moment()))
+        steps += 1
+    assert steps > 1
+    assert len(play.written) == before
+    assert len(play.machine.offsets.group_ids()) == count
 
 
 def test_the_expired_offsets_of_a_large_group_are_forgotten_in_steps_and_it_the_next_time() -> None:

@@ -1,12 +1,12 @@
 """Offsets that are to be forgotten, of deleted topics and expired ones: too many to be forgotten in
 one step, which would hold the control thread. Their tombstones are made and written some at a time.
 
-A topic may be there again before it is its offsets' turn, and what is committed in it then is to
-stay: before that commit all of them are forgotten (`before`).
+A topic may be there again before it is its offsets' turn. What a group commits in it then is to
+stay: just that is forgotten before the commit (`before`), and left out when it is the group's turn.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from kafkalite.coordinator.machine import Append, Moment
@@ -19,18 +19,52 @@ GROUP_COSTS: Final = 50
 STEP_PAUSE_MS: Final = 1
 
 
+Places = set[tuple[str, int]]
+"""Topics, each with the index of a partition."""
+
+
+class _Deletion:
+    """Offsets of some groups in some topics."""
+
+    def __init__(
+        self,
+        topics: frozenset[str],
+        groups: Iterable[str],
+        tombstones: Callable[[str, Places], Iterator[Append]],
+    ) -> None:
+        self.topics = topics
+        self.committed: dict[str, Places] = {group_id: set() for group_id in groups}
+        """Groups that are left -> what they have committed since."""
+        self.appends = self._make(tombstones)
+
+    def _make(
+        self, tombstones: Callable[[str, Places], Iterator[Append]]
+    ) -> Iterator[Append | None]:
+        """None after each group."""
+        for group_id in list(self.committed):
+            yield from tombstones(group_id, self.committed[group_id])
+            del self.committed[group_id]
+            yield None
+
+
 class Deletions:
     """The deletions of one partition, in the order in which they were requested."""
 
     def __init__(self) -> None:
         self.wake_ms: int | None = None
         """When `step` is due next, monotonic."""
-        self._queue = deque[tuple[frozenset[str], Iterator[Append]]]()
-        """Topics, and what makes the tombstones of offsets in them."""
+        self._queue = deque[_Deletion]()
 
-    def add(self, topics: frozenset[str], tombstones: Iterator[Append], moment: Moment) -> None:
-        """Has tombstones of offsets in the topics written, from the next step on."""
-        self._queue.append((topics, tombstones))
+    def add(
+        self,
+        topics: frozenset[str],
+        groups: Iterable[str],
+        tombstones: Callable[[str, Places], Iterator[Append]],
+        moment: Moment,
+    ) -> None:
+        """Has the groups' offsets in the topics forgotten, from the next step on. `tombstones`
+        makes those of a group one after the other, each without what is in the set by then."""
+        self._queue.append(_Deletion(topics, groups, tombstones))
         self.wake_ms = moment.now_ms
 
     def step(self, moment: Moment) -> list[Append]:
@@ -38,23 +72,30 @@ class Deletions:
         found: list[Append] = []
         left = STEP_OFFSETS
         while self._queue and left > 0:
-            append = next(self._queue[0][1], None)
-            if append is None:
-                self._queue.popleft()
-            else:
+            deletion = self._queue[0]
+            append = next(deletion.appends, None)
+            if append is not None:
                 found.append(append)
-                left -= len(append.records) + GROUP_COSTS
+                left -= len(append.records)
+            elif deletion.committed:
+                left -= GROUP_COSTS
+            else:
+                self._queue.popleft()
         self.wake_ms = moment.now_ms + STEP_PAUSE_MS if self._queue else None
         return found
 
-    def before(self, request: CommitRequest) -> list[Append]:
-        """Gives all tombstones that are left, if an offset is committed in one of the topics."""
-        found: list[Append] = []
-        if any(each.topic in topics for topics, _ in self._queue for each in request.offsets):
-            for _, tombstones in self._queue:
-                found += tombstones
-            self.clear()
-        return found
+    def before(self, group_id: str, request: CommitRequest) -> list[tuple[str, int]]:
+        """Gives what a group is to forget before this commit, and what it has committed stays."""
+        found: dict[tuple[str, int], None] = {}
+        for deletion in self._queue:
+            committed = deletion.committed.get(group_id)
+            if committed is None:
+                continue
+            places = [(each.topic, each.partition) for each in request.offsets]
+            new = [each for each in places if each[0] in deletion.topics and each not in committed]
+            committed.update(new)
+            found.update(dict.fromkeys(new))
+        return list(found)
 
     def clear(self) -> None:
         """Leaves what is left as it is."""

@@ -17,7 +17,7 @@ from kafkalite.coordinator.record_serde import Unread
 from kafkalite.errors import MalformedRequestError
 from kafkalite.groups import records
 from kafkalite.groups.classic import ClassicGroup
-from kafkalite.groups.deletions import GROUP_COSTS, STEP_OFFSETS, STEP_PAUSE_MS, Deletions
+from kafkalite.groups.deletions import GROUP_COSTS, STEP_OFFSETS, STEP_PAUSE_MS, Deletions, Places
 from kafkalite.groups.events import (
     AssignmentStored,
     CommitRequest,
@@ -209,13 +209,14 @@ class GroupMachine:
         if len(expired) > STEP_OFFSETS:
             # The group has its turn the next time.
             names = frozenset(topic for topic, _ in expired)
-            self._deletions.add(names, self._forget_each(group.group_id, expired), moment)
+            tombstones = partial(self._forget_each, partitions=expired)
+            self._deletions.add(names, [group.group_id], tombstones, moment)
             return []
         # A deletion that fails is tried again the next time.
         if not has_more and group.state == EMPTY and not group.members.pending:
             # Each by itself: of a large group they are more than a batch holds.
-            return [*self._forget_each(group.group_id, expired), *self._delete(group, [], None)]
-        return list(self._forget_each(group.group_id, expired))
+            return [*self._forget_each(group.group_id, (), expired), *self._delete(group, [], None)]
+        return list(self._forget_each(group.group_id, (), expired))
 
     def on_topics(self, deleted: Collection[str], moment: Moment) -> Sequence[Effect]:
         """As `Machine.on_topics`: every offset in them is forgotten, some at once, and the next
@@ -225,13 +226,14 @@ class GroupMachine:
         for group_id, being_written in self._being_written().items():
             if any(topic in names for topic, _ in being_written):
                 groups[group_id] = None
-        self._deletions.add(names, self._tombstones_in(names, list(groups)), moment)
+        self._deletions.add(names, groups, partial(self._tombstones_in, names), moment)
         return self._deletions.step(moment)
 
-    def _tombstones_in(self, names: frozenset[str], groups: list[str]) -> Iterator[Append]:
-        for group_id in groups:
-            gone = [each for each in self.partitions_of(group_id) if each[0] in names]
-            yield from self._forget_each(group_id, gone)
+    def _tombstones_in(
+        self, names: frozenset[str], group_id: str, committed: Places
+    ) -> Iterator[Append]:
+        gone = [each for each in self.partitions_of(group_id) if each[0] in names]
+        return self._forget_each(group_id, committed, gone)
 
     def unload(self) -> Sequence[Effect]:
         """As `Machine.unload`."""
@@ -336,7 +338,8 @@ class GroupMachine:
         first = FirstAnswer(reply)
         then = partial(self._on_committed, number, results, first)
         overdue = partial(told_of_offsets, results, first)
-        return [*self._deletions.before(request), Append(written, then, overdue=overdue)]
+        deleted = self._forget_each(group_id, (), self._deletions.before(group_id, request))
+        return [*deleted, Append(written, then, overdue=overdue)]
 
     def commit_in_transaction(
         self,
@@ -356,7 +359,7 @@ class GroupMachine:
         results, taken = judge_offsets(request, size_max, moment.wall_ms)
         if not taken:
             return [Reply(reply, results)]
-        deleted = self._deletions.before(request)
+        deleted = self._forget_each(group_id, (), self._deletions.before(group_id, request))
         return [*deleted, self.transactions.stage(group_id, taken, transaction, results, reply)]
 
     def _check_transactional_commit(
@@ -486,11 +489,19 @@ class GroupMachine:
         then = partial(self._on_forgotten, group_id, partitions, told)
         return Append(tombstones, then, overdue=told and partial(_told_overdue, told))
 
-    def _forget_each(self, group_id: str, partitions: list[PartitionOfTopic]) -> Iterator[Append]:
-        """As `_forget`, in so many writes that each is a batch that the log takes."""
+    def _forget_each(
+        self,
+        group_id: str,
+        kept: Collection[PartitionOfTopic],
+        partitions: Sequence[PartitionOfTopic],
+    ) -> Iterator[Append]:
+        """As `_forget`, in so many writes that each is a batch that the log takes, each without
+        what is kept by then."""
         count = max(1, TOMBSTONES_BYTES_MAX // (len(group_id.encode()) + TOMBSTONE_BYTES))
         for first in range(0, len(partitions), count):
-            yield self._forget(group_id, partitions[first : first + count], None)
+            gone = [each for each in partitions[first : first + count] if each not in kept]
+            if gone:
+                yield self._forget(group_id, gone, None)
 
     def _on_forgotten(
         self,
