@@ -9,8 +9,9 @@ pub const BATCH_BYTES_MAX: usize = 1 << 30;
 
 /// Bytes that one batch may inflate to; beyond it the batch is refused as invalid. It
 /// bounds the time that goes into a request, and the memory of readers that inflate a batch
-/// as a whole, as clients do.
-pub const INFLATED_BYTES_MAX: usize = 1 << 30;
+/// as a whole, as clients do. The cleaner may have to write such a batch again with longer time
+/// deltas, and it must still be one.
+pub const INFLATED_BYTES_MAX: usize = 256 << 20;
 
 /// Ratio of inflated to compressed bytes above which a batch is called a bomb.
 pub const INFLATION_RATIO_MAX: usize = 4096;
@@ -525,6 +526,8 @@ const _: () = {
     // A batch that may be read whole is one that a frame, an index and an Arrow column can hold.
     assert!(BATCH_BYTES_MAX <= i32::MAX as usize);
     assert!(INFLATED_BYTES_MAX <= i32::MAX as usize);
+    // A record has at least 7 bytes, and its time delta grows from one byte to ten at most.
+    assert!(INFLATED_BYTES_MAX / 7 * (7 + 9) <= BATCH_BYTES_MAX);
     assert!(INFLATION_RATIO_FREE_BYTES <= INFLATED_BYTES_MAX);
     assert!(INFLATE_WINDOW_BYTES <= INFLATION_RATIO_FREE_BYTES);
     assert!(INFLATE_WINDOW_BYTES <= SCRATCH_BYTES_KEPT_MAX);

@@ -7,7 +7,7 @@ use kafkalite::batch::{
     BatchBuilder, BatchHeader, BatchOptions, Codec, RecordReader, ValidationRules, validate,
 };
 use kafkalite::error::Error;
-use kafkalite::limits::INFLATE_WINDOW_BYTES;
+use kafkalite::limits::{INFLATE_WINDOW_BYTES, INFLATED_BYTES_MAX};
 use proptest::prelude::*;
 
 use crate::random::Random;
@@ -208,4 +208,28 @@ fn a_batch_that_is_too_large_when_it_is_built_again_is_not_built() {
     assert_eq!(verdict(&batch, &rules).unwrap_err(), "too large");
     let size = BatchHeader::parse(&batch).unwrap().unwrap().size_bytes;
     assert!(size < 1 << 20);
+}
+
+/// The cleaner may have to write a batch again with longer time deltas: one of a gigabyte became
+/// more than a batch may be, and its partition was never compacted again.
+#[test]
+fn a_batch_that_inflates_to_more_than_can_be_written_again_is_refused() {
+    let value = vec![0; 1 << 20];
+    let batch = |values: usize| {
+        let mut builder = BatchBuilder::new(BatchOptions {
+            codec: Codec::Lz4,
+            ..BatchOptions::default()
+        });
+        for _ in 0..values {
+            builder.append(T, None, Some(&value), &[]).unwrap();
+        }
+        builder.finish().unwrap()
+    };
+    let values_max = INFLATED_BYTES_MAX / value.len();
+    let judge = |mut batch: Vec<u8>| validate(&mut batch, &rules(), &mut Scratch::default());
+    assert!(judge(batch(values_max - 1)).is_ok());
+    assert!(matches!(
+        judge(batch(values_max)),
+        Err(Error::InvalidRecord(_))
+    ));
 }
