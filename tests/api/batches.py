@@ -41,12 +41,14 @@ def batch(
     timestamps: list[int] | None = None,
     attributes: int = 0,
     compress: Callable[[bytes], bytes] = bytes,
+    first_delta: int = 0,
 ) -> bytes:
-    """A batch of records without keys, uncompressed unless `compress` and `attributes` say so."""
+    """A batch of records without keys, uncompressed unless `compress` and `attributes` say so. Its
+    offset deltas count from `first_delta`, which is 0 in a good one."""
     now = int(time.time() * 1000)
     times = timestamps or [now] * len(values)
     records = b""
-    for delta, (value, timestamp) in enumerate(zip(values, times, strict=True)):
+    for delta, (value, timestamp) in enumerate(zip(values, times, strict=True), first_delta):
         content = b"\0" + varint(timestamp - times[0]) + varint(delta)
         content += varint(-1) + varint(len(value)) + value + varint(0)
         records += varint(len(content)) + content

@@ -210,6 +210,41 @@ fn a_batch_that_is_too_large_when_it_is_built_again_is_not_built() {
     assert!(size < 1 << 20);
 }
 
+/// Says whether both batches have the same records, to the byte.
+fn are_same(one: &[u8], other: &[u8]) -> bool {
+    let (mut reader, mut other_reader) = (RecordReader::new(), RecordReader::new());
+    let records = reader.read(one).unwrap().map(Result::unwrap);
+    records.eq(other_reader.read(other).unwrap().map(Result::unwrap))
+}
+
+#[test]
+fn a_record_larger_than_the_window_is_built_again_to_the_byte() {
+    let large = 2 * INFLATE_WINDOW_BYTES + 1_000;
+    let rows = [
+        (Some(9), Some(large), 5),
+        (None, Some(9), 0),
+        (Some(large), None, -7),
+    ];
+    let plain = build(Codec::None, &rows);
+    for codec in CODECS {
+        for target in [Codec::None].into_iter().chain(CODECS) {
+            // Where the codec stays, the first offset delta is 1 instead of 0.
+            let mut batch = damaged(&plain, codec, |records| {
+                records[6] = 2 * u8::from(codec == target);
+            });
+            let rules = ValidationRules {
+                compression: Some((target, None)),
+                ..rules()
+            };
+            let validated = validate(&mut batch, &rules, &mut Scratch::default()).unwrap();
+            let rebuilt = validated.replacement.expect("it is built again");
+            let header = BatchHeader::parse(&rebuilt).unwrap().unwrap();
+            assert_eq!(header.codec_id(), target.id());
+            assert!(are_same(&rebuilt, &plain), "{codec:?} to {target:?}");
+        }
+    }
+}
+
 /// The cleaner may have to write a batch again with longer time deltas: one of a gigabyte became
 /// more than a batch may be, and its partition was never compacted again.
 #[test]

@@ -113,6 +113,8 @@ pub struct BatchBuilder {
     deflation: Option<Deflation>,
     deflated_bytes: usize,
     records_count: i32,
+    /// Bytes of the last record that are still to be pushed.
+    body_left_bytes: usize,
     next_offset: i64,
     last_offset: Option<i64>,
     base_timestamp: Option<i64>,
@@ -137,6 +139,7 @@ impl BatchBuilder {
             deflation: None,
             deflated_bytes: 0,
             records_count: 0,
+            body_left_bytes: 0,
             last_offset: None,
             max_timestamp: NO_TIMESTAMP,
         }
@@ -210,6 +213,29 @@ impl BatchBuilder {
         headers_count: usize,
         headers: &[u8],
     ) -> Result<()> {
+        let body_bytes = slice_bytes(key)
+            + slice_bytes(value)
+            + varlong_bytes(headers_count as i64)
+            + headers.len();
+        self.begin_record(offset, timestamp, body_bytes)?;
+        self.batch.reserve(body_bytes);
+        write_slice(&mut self.batch, key);
+        write_slice(&mut self.batch, value);
+        write_varint(&mut self.batch, headers_count as i32);
+        self.batch.extend_from_slice(headers);
+        self.body_left_bytes = 0;
+        self.deflate_if_large()
+    }
+
+    /// Begins a record that is not at hand as a whole. Its body, `body_bytes` of key, value and
+    /// headers as they are encoded, is to follow by `push_body`.
+    pub(super) fn begin_record(
+        &mut self,
+        offset: i64,
+        timestamp: i64,
+        body_bytes: usize,
+    ) -> Result<()> {
+        assert_eq!(self.body_left_bytes, 0, "the record before is not whole");
         if self.last_offset.is_some_and(|last| offset <= last) || offset < self.options.base_offset
         {
             return Err(Error::InvalidArgument(format!(
@@ -224,28 +250,36 @@ impl BatchBuilder {
         let length = 1
             + varlong_bytes(timestamp_delta)
             + varlong_bytes(i64::from(offset_delta))
-            + slice_bytes(key)
-            + slice_bytes(value)
-            + varlong_bytes(headers_count as i64)
-            + headers.len();
+            + body_bytes;
         if self.size_bytes() + length + 5 > BATCH_BYTES_MAX {
             return Err(Error::InvalidArgument(format!(
                 "a batch of more than {BATCH_BYTES_MAX} bytes"
             )));
         }
-        self.batch.reserve(length + 5);
         write_varint(&mut self.batch, length as i32);
         self.batch.push(0);
         write_varlong(&mut self.batch, timestamp_delta);
         write_varint(&mut self.batch, offset_delta);
-        write_slice(&mut self.batch, key);
-        write_slice(&mut self.batch, value);
-        write_varint(&mut self.batch, headers_count as i32);
-        self.batch.extend_from_slice(headers);
+        self.body_left_bytes = body_bytes;
         self.records_count += 1;
         self.last_offset = Some(offset);
         self.next_offset = offset + 1;
         self.max_timestamp = self.max_timestamp.max(timestamp);
+        Ok(())
+    }
+
+    /// Adds the next part of the record that was begun.
+    pub(super) fn push_body(&mut self, part: &[u8]) -> Result<()> {
+        assert!(
+            part.len() <= self.body_left_bytes,
+            "more than the record has"
+        );
+        self.body_left_bytes -= part.len();
+        self.batch.extend_from_slice(part);
+        self.deflate_if_large()
+    }
+
+    fn deflate_if_large(&mut self) -> Result<()> {
         if self.batch.len() > INFLATE_WINDOW_BYTES && self.options.codec != Codec::None {
             self.deflate_part()?;
         }
@@ -279,6 +313,7 @@ impl BatchBuilder {
     /// As `finish`, with a last offset beyond the last record's: the cleaner keeps a batch's range
     /// of offsets when its last records go (`overrideLastOffset`).
     pub fn finish_with_last_offset(self, last_offset: i64) -> Result<Vec<u8>> {
+        assert_eq!(self.body_left_bytes, 0, "the last record is not whole");
         let first = self.last_offset.unwrap_or(self.options.base_offset);
         let delta = i32::try_from(last_offset - self.options.base_offset);
         let (Ok(last_offset_delta), true) = (delta, last_offset >= first) else {

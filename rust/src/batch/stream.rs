@@ -5,6 +5,7 @@
 //! compressed ─► Inflation ─► window of INFLATE_WINDOW_BYTES ─► next_record: as a whole; where it is larger
 //!                                                              than the window, that has room for it
 //!                                                           ─► pass: its fields but for key, value, headers
+//!                                                           ─► next_large: one larger than the window, in parts
 //! ```
 //! A batch that inflates to no more than the window, or has no codec, is at hand as a whole, and
 //! costs what it would without all this. Message sets of magic 0 and 1 are unwrapped as a whole:
@@ -99,6 +100,14 @@ impl<'a> RawRecords<'a> {
         }
     }
 
+    /// The next record in parts, if it is larger than the window.
+    pub fn next_large(&mut self) -> Result<Option<LargeRecord<'_, 'a>>> {
+        match self {
+            RawRecords::Whole(..) => Ok(None),
+            RawRecords::Part(window) => window.large_record(),
+        }
+    }
+
     /// As `next_record`; of a record larger than the window no more than that is in memory.
     pub fn pass(&mut self) -> Result<PassedRecord> {
         match self {
@@ -155,7 +164,7 @@ impl Drop for Window<'_> {
     }
 }
 
-impl Window<'_> {
+impl<'w> Window<'w> {
     fn rewind(&mut self) -> Result<()> {
         self.at = 0;
         if !self.is_first {
@@ -205,12 +214,7 @@ impl Window<'_> {
         if size <= INFLATE_WINDOW_BYTES {
             return self.record(size).map(|record| PassedRecord::of(&record));
         }
-        let before = self.at;
-        read_varint(self.inflated, &mut self.at);
-        let mut left = size - (self.at - before);
-        self.pass_bytes(&mut left, 1)?; // attributes
-        let timestamp_delta = self.field(&mut left, read_varlong)?;
-        let offset_delta = self.field(&mut left, read_varint)?;
+        let (mut left, timestamp_delta, offset_delta) = self.pass_head(size)?;
         let has_null_key = !self.pass_slice(&mut left)?;
         self.pass_slice(&mut left)?;
         self.pass_headers(&mut left)?;
@@ -222,6 +226,32 @@ impl Window<'_> {
             offset_delta,
             has_null_key,
         })
+    }
+
+    /// The next record, if it is larger than the window.
+    fn large_record(&mut self) -> Result<Option<LargeRecord<'_, 'w>>> {
+        let size = self.record_bytes()?;
+        if size <= INFLATE_WINDOW_BYTES {
+            return Ok(None);
+        }
+        let (left_bytes, timestamp_delta, _) = self.pass_head(size)?;
+        Ok(Some(LargeRecord {
+            window: self,
+            timestamp_delta,
+            left_bytes,
+        }))
+    }
+
+    /// Goes to the key's length of a record of `size_bytes`. Returns the bytes from there on, and
+    /// the deltas of time and offset.
+    fn pass_head(&mut self, size_bytes: usize) -> Result<(usize, i64, i32)> {
+        let before = self.at;
+        read_varint(self.inflated, &mut self.at);
+        let mut left = size_bytes - (self.at - before);
+        self.pass_bytes(&mut left, 1)?; // attributes
+        let timestamp_delta = self.field(&mut left, read_varlong)?;
+        let offset_delta = self.field(&mut left, read_varint)?;
+        Ok((left, timestamp_delta, offset_delta))
     }
 
     fn pass_headers(&mut self, left: &mut usize) -> Result<()> {
@@ -267,14 +297,44 @@ impl Window<'_> {
         };
         *left = behind;
         while count > 0 {
-            if !self.need(1)? {
-                return Err(Malformed::BeyondTheBatch.into_error());
-            }
-            let here = self.rest().len().min(count);
-            self.at += here;
-            count -= here;
+            self.next_part(&mut count)?;
         }
         Ok(())
+    }
+
+    /// The next bytes at hand, of `left` that there are to be, at least one.
+    fn next_part(&mut self, left: &mut usize) -> Result<&[u8]> {
+        if !self.need(1)? {
+            return Err(Malformed::BeyondTheBatch.into_error());
+        }
+        let start = self.at;
+        let here = self.rest().len().min(*left);
+        self.at += here;
+        *left -= here;
+        Ok(&self.inflated[start..self.at])
+    }
+}
+
+/// A record larger than the window, at its key's length.
+pub(crate) struct LargeRecord<'r, 'a> {
+    window: &'r mut Window<'a>,
+    pub timestamp_delta: i64,
+    left_bytes: usize,
+}
+
+impl LargeRecord<'_, '_> {
+    /// Bytes of its key, value and headers, as they are encoded, that are still to be taken.
+    pub fn left_bytes(&self) -> usize {
+        self.left_bytes
+    }
+
+    /// The next part of them; `None` behind the last. Errors: `InvalidRecord` where the stream ends
+    /// before.
+    pub fn next_part(&mut self) -> Result<Option<&[u8]>> {
+        if self.left_bytes == 0 {
+            return Ok(None);
+        }
+        self.window.next_part(&mut self.left_bytes).map(Some)
     }
 }
 

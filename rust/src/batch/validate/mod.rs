@@ -265,9 +265,19 @@ fn rebuild(
     for index in 0..header.records_count {
         // Not first when all is built: it may be a gigabyte.
         check_size(builder.finished_bytes_min())?;
+        let offset = header.base_offset + i64::from(index);
+        if let Some(mut large) = records.next_large()? {
+            let timestamp = by_client.timestamp(large.timestamp_delta);
+            builder.begin_record(offset, timestamp, large.left_bytes())?;
+            while let Some(part) = large.next_part()? {
+                builder.push_body(part)?;
+                check_size(builder.finished_bytes_min())?;
+            }
+            continue;
+        }
         let raw = records.next_record()?;
         builder.append_record(&Record {
-            offset: header.base_offset + i64::from(index),
+            offset,
             timestamp: by_client.timestamp(raw.timestamp_delta),
             timestamp_type: rules.timestamp_type,
             key: raw.key,
