@@ -82,6 +82,9 @@ pub enum Error {
     Panicked { path: PathBuf, reason: String },
     /// The broker is to stop, and its logs need not be loaded any more.
     LoadStopped,
+    /// The batch inflates to more than the caller wants to be inflated at once. Nothing else is
+    /// said of it: it is to be judged elsewhere, and no client hears of this.
+    TooCostly,
     /// A request that contradicts the protocol; its connection is closed.
     MalformedRequest(String),
     /// INVALID_ARGUMENT of a caller: the sentence says which and why.
@@ -165,9 +168,10 @@ impl Error {
             Error::UnsupportedCompression(_) => codes::UNSUPPORTED_COMPRESSION_TYPE,
             Error::InvalidRecord(_) | Error::RecordsRefused(_) => codes::INVALID_RECORD,
             // Kafka's UnexpectedAppendOffsetException has no code of its own on the wire.
-            Error::UnexpectedAppendOffset { .. } | Error::Panicked { .. } | Error::LoadStopped => {
-                codes::UNKNOWN_SERVER_ERROR
-            }
+            Error::UnexpectedAppendOffset { .. }
+            | Error::Panicked { .. }
+            | Error::LoadStopped
+            | Error::TooCostly => codes::UNKNOWN_SERVER_ERROR,
         }
     }
 }
@@ -289,6 +293,7 @@ impl fmt::Display for Error {
                 write!(f, "the code for {} panicked: {reason}", path.display())
             }
             Error::LoadStopped => f.write_str("the loading of the logs was stopped"),
+            Error::TooCostly => f.write_str("the batch inflates to more than is inflated at once"),
             Error::MalformedRequest(reason) => write!(f, "malformed request: {reason}"),
             Error::InvalidArgument(reason) => f.write_str(reason),
         }

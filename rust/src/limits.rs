@@ -212,6 +212,19 @@ pub const REPETITIONS_BYTES_FREE: usize = 32 * 1024 * 1024;
 /// broker has more partitions than any; it is refused, which ends its connection.
 pub const PRODUCED_BATCHES_MAX: usize = 16_384;
 
+/// Bytes that are inflated for one append of a network thread, some tenths of a second where all
+/// that they hold is tiny. Batches for which they are not enough are judged and appended by a
+/// thread of their own, so many bytes and one batch at a time; what their producers send later
+/// waits behind them.
+pub const APPEND_INFLATED_BYTES: usize = 64 << 20;
+
+/// And so many while some are put off, so that further ones of their producers take no more than
+/// milliseconds each before they are put off too.
+pub const APPEND_INFLATED_BYTES_IF_PUT_OFF: usize = 8 << 20;
+
+/// How long that thread waits where none of what it has may go first: what may is on its way to it.
+pub const TURN_WAIT: Duration = Duration::from_millis(1);
+
 /// Batches that are appended at once by a network thread; more than these by the directory's own.
 pub const APPEND_PIECES_AT_ONCE: usize = 4_096;
 
@@ -530,6 +543,8 @@ const _: () = {
     assert!(INFLATED_BYTES_MAX / 7 * (7 + 9) <= BATCH_BYTES_MAX);
     assert!(INFLATION_RATIO_FREE_BYTES <= INFLATED_BYTES_MAX);
     assert!(INFLATE_WINDOW_BYTES <= INFLATION_RATIO_FREE_BYTES);
+    assert!(INFLATE_WINDOW_BYTES <= APPEND_INFLATED_BYTES_IF_PUT_OFF);
+    assert!(APPEND_INFLATED_BYTES_IF_PUT_OFF <= APPEND_INFLATED_BYTES);
     assert!(INFLATE_WINDOW_BYTES <= SCRATCH_BYTES_KEPT_MAX);
     // What is read at once is a part of what is looked for.
     assert!(LOOK_UP_BYTES_MAX <= SCAN_CHUNK_BYTES as u64);

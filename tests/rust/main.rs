@@ -34,6 +34,7 @@ mod node;
 mod outbound;
 mod plain_reader;
 mod producers;
+mod put_off;
 mod random;
 mod starts;
 mod stream;

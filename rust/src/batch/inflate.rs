@@ -45,12 +45,25 @@ pub fn decompress(codec: Codec, magic: i8, input: &[u8], output: &mut Vec<u8>) -
 }
 
 /// Decoder states worth keeping between streams (tens of KiB each, made on first use).
-#[derive(Default)]
 pub struct Inflater {
     gzip: Option<Decompress>,
     zstd: Option<DCtx<'static>>,
     snappy: snap::raw::Decoder,
     lz4_block: Vec<u8>,
+    /// Bytes that may still be inflated, by all streams together.
+    pub left_bytes: usize,
+}
+
+impl Default for Inflater {
+    fn default() -> Inflater {
+        Inflater {
+            gzip: None,
+            zstd: None,
+            snappy: snap::raw::Decoder::new(),
+            lz4_block: Vec::new(),
+            left_bytes: usize::MAX,
+        }
+    }
 }
 
 impl std::fmt::Debug for Inflater {
@@ -204,7 +217,8 @@ impl Inflation<'_> {
 
     /// Appends to `output` until it holds `wanted_bytes`, or a piece more, or the stream has ended.
     /// Returns whether it has. `inflater` is the one that it was begun with, which has begun no
-    /// other since. Errors: those of [`decompress`].
+    /// other since. Errors: those of [`decompress`]; `TooCostly` where `inflater` has no
+    /// bytes left.
     pub fn fill(
         &mut self,
         inflater: &mut Inflater,
@@ -212,10 +226,15 @@ impl Inflation<'_> {
         wanted_bytes: usize,
     ) -> Result<bool> {
         while !self.is_over && output.len() < wanted_bytes {
+            if inflater.left_bytes == 0 {
+                return Err(Error::TooCostly);
+            }
             let before = output.len();
             let room = self.bytes_max - self.inflated_bytes;
             self.is_over = self.inflate_piece(inflater, output, room)?;
-            self.inflated_bytes += output.len() - before;
+            let inflated_bytes = output.len() - before;
+            self.inflated_bytes += inflated_bytes;
+            inflater.left_bytes = inflater.left_bytes.saturating_sub(inflated_bytes);
         }
         Ok(self.is_over)
     }

@@ -1,7 +1,7 @@
 //! Appending: several requests for one partition, each one or more batches, by one `pwritev`.
 //!
 //! ```text
-//! validate (no lock) → │ append lock │ stage: offsets, leader epoch, producers ─┐
+//! judge (no lock)    → │ append lock │ stage: offsets, leader epoch, producers ─┐
 //!                      │             │ … next request of the call …             ├─► write_run ─► publish
 //!                      │             │ the segment is full: write_run, roll ────┘
 //! ```
@@ -13,9 +13,8 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use crate::batch::header::{NO_TIMESTAMP, TimestampType, patch_offset_and_epoch};
-use crate::batch::validate::{AppendOrigin, BatchSummary, Validated, validate};
+use crate::batch::validate::{AppendOrigin, BatchSummary, Validated};
 use crate::error::{Error, Result};
-use crate::limits::RECORD_ERRORS_MAX;
 
 use super::config::LogConfig;
 use super::log::{Appender, Log};
@@ -66,19 +65,21 @@ impl Log {
         requests: &mut [AppendRequest<'_>],
         now_ms: i64,
     ) -> Vec<Result<AppendInfo>> {
-        self.append_checked(requests, now_ms, |_| Ok(()))
+        let mut any_bytes = usize::MAX;
+        self.append_checked(requests, now_ms, &mut any_bytes, |_| Ok(()))
     }
 
     /// Appends as `append` does, in the leader epoch that `leading_epoch` gives under the append
     /// lock: a change of role or epoch comes between two appends, and no record has an older epoch
-    /// than one before it. Its error is each request's.
+    /// than one before it. Its error is each request's. `inflated_bytes_left`: as of `judge`.
     pub fn append_as_leader(
         &self,
         requests: &mut [AppendRequest<'_>],
         now_ms: i64,
+        inflated_bytes_left: &mut usize,
         leading_epoch: impl FnOnce() -> Result<i32>,
     ) -> Vec<Result<AppendInfo>> {
-        self.append_checked(requests, now_ms, |requests| {
+        self.append_checked(requests, now_ms, inflated_bytes_left, |requests| {
             let leader_epoch = leading_epoch()?;
             for request in requests {
                 request.leader_epoch = leader_epoch;
@@ -98,7 +99,8 @@ impl Log {
         (role, fetch_offset): (u64, i64),
         now_ms: i64,
     ) -> Vec<Result<AppendInfo>> {
-        self.append_checked(requests, now_ms, |_| {
+        let mut any_bytes = usize::MAX;
+        self.append_checked(requests, now_ms, &mut any_bytes, |_| {
             self.check_role(role)?;
             let expected_offset = self.offsets().log_end_offset;
             if expected_offset == fetch_offset {
@@ -116,22 +118,11 @@ impl Log {
         &self,
         requests: &mut [AppendRequest<'_>],
         now_ms: i64,
+        inflated_bytes_left: &mut usize,
         check: impl FnOnce(&mut [AppendRequest<'_>]) -> Result<()>,
     ) -> Vec<Result<AppendInfo>> {
         let config = self.config();
-        let mut scratch = self.open_segments.scratches.scratch();
-        let mut judged = Vec::with_capacity(requests.len());
-        let mut errors_left = RECORD_ERRORS_MAX;
-        for request in requests.iter_mut() {
-            let rules = config.validation_rules(request.origin, now_ms);
-            judged.push(validate(request.records, &rules, &mut scratch));
-            if let Some(Err(Error::RecordsRefused(refused))) = judged.last_mut() {
-                refused.errors.truncate(errors_left);
-                refused.errors.shrink_to_fit();
-                errors_left -= refused.errors.len();
-            }
-        }
-        drop(scratch);
+        let mut judged = self.judge(requests, &config, now_ms, inflated_bytes_left);
         if config.acks_fsync {
             self.flush_before_roll(&judged, &config, now_ms);
         }

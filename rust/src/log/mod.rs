@@ -29,6 +29,7 @@ pub mod deadline;
 pub mod directory;
 pub mod flush;
 pub mod health;
+mod judge;
 mod leader_epochs;
 #[expect(
     clippy::module_inception,

@@ -38,7 +38,7 @@ mod request_context;
 pub mod session;
 pub mod settings;
 pub mod shared;
-mod storage_call;
+pub mod storage_call;
 pub mod storage_io;
 mod threads;
 pub mod transport;

@@ -156,7 +156,7 @@ fn class_name(error: &Error) -> &'static str {
         Error::NotEnoughReplicasAfterAppend { .. } => "NotEnoughReplicasAfterAppendError",
         Error::OffsetOutOfRange { .. } => "OffsetOutOfRangeError",
         Error::UnexpectedAppendOffset { .. } => "UnexpectedAppendOffsetError",
-        Error::Panicked { .. } => "KafkaliteError",
+        Error::Panicked { .. } | Error::TooCostly => "KafkaliteError",
         Error::LoadStopped => "LoadStoppedError",
         Error::MalformedRequest(_) => "MalformedRequestError",
         Error::InvalidArgument(_) => "InvalidArgumentError",

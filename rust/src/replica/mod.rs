@@ -25,6 +25,7 @@ pub mod park;
 mod partition;
 pub mod replication;
 pub mod throttle;
+mod turns;
 pub mod wake_numbers;
 
 use std::sync::Arc;

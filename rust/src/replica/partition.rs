@@ -1,7 +1,7 @@
 //! A replica on this node, in one role and one leader epoch.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::batch::AppendOrigin;
 use crate::batch::header::NO_LEADER_EPOCH;
@@ -14,6 +14,7 @@ use crate::replica::home::Home;
 use crate::replica::leading::Leading;
 use crate::replica::park::{StopReason, Waiters};
 use crate::replica::replication::Replication;
+use crate::replica::turns::Turns;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -42,6 +43,8 @@ pub struct Partition {
     pub(super) leader_high_watermark: AtomicI64,
     pub log: Arc<Log>,
     pub waiters: Arc<Waiters>,
+    /// Of records that were put off since it takes long to judge them.
+    turns: Turns,
     home: Home,
     /// Its knowledge of the other replicas, where it leads them. `None`: there is no other.
     pub(super) leading: Option<Leading>,
@@ -122,6 +125,7 @@ impl Partition {
             leader_high_watermark: AtomicI64::new(-1),
             log,
             waiters,
+            turns: Turns::default(),
             home: Home::new(directory),
             leading: leads_others.then(|| Leading::new(replication.node_id, registration)),
             replication: replication.clone(),
@@ -278,6 +282,31 @@ impl Partition {
         }
     }
 
+    /// Nothing for this partition was put off that has not been appended since.
+    pub fn nobody_waits(&self) -> bool {
+        self.turns.nobody_waits()
+    }
+
+    /// Something is put off for a partition of this node.
+    pub fn others_are_put_off(&self) -> bool {
+        self.replication.turns_open.load(Ordering::Relaxed) > 0
+    }
+
+    /// A turn for records that are put off, which has to end (`Turns::take`).
+    pub fn take_turn(&self) -> u64 {
+        self.replication.turns_open.fetch_add(1, Ordering::Relaxed);
+        self.turns.take()
+    }
+
+    pub fn is_at(&self, turn: u64) -> bool {
+        self.turns.is_at(turn)
+    }
+
+    pub fn end_turn(&self, turn: u64) {
+        self.turns.end(turn);
+        self.replication.turns_open.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Appends batches in the leader epoch of the moment at which the append lock is had, each
     /// an answer in their order. A change of role or epoch does not wait for an append that is
     /// under way, since its log directory may not answer: that one ends as it began, and the
@@ -291,14 +320,26 @@ impl Partition {
         batches: impl ExactSizeIterator<Item = Batches<'a>>,
         now_ms: i64,
     ) -> Vec<Result<AppendInfo>> {
+        let mut any_bytes = usize::MAX;
+        self.append_within(batches, now_ms, &mut any_bytes)
+    }
+
+    /// As `append`, but no more than `inflated_bytes_left` are inflated for it; what was is taken
+    /// away. Those for which that is not enough, and those behind them, are `TooCostly`.
+    pub fn append_within<'a>(
+        &self,
+        batches: impl ExactSizeIterator<Item = Batches<'a>>,
+        now_ms: i64,
+        inflated_bytes_left: &mut usize,
+    ) -> Vec<Result<AppendInfo>> {
         // Before the batches are looked at, as in Kafka; what counts is the answer under the lock.
         if let Err(error) = self.leading_epoch() {
             return batches.map(|_| Err(error.clone())).collect();
         }
         if let Err(error) = self.check_in_sync() {
-            return self.append_without_acks_all(batches, now_ms, &error);
+            return self.append_without_acks_all(batches, now_ms, inflated_bytes_left, &error);
         }
-        self.append_all(batches, now_ms)
+        self.append_all(batches, now_ms, inflated_bytes_left)
     }
 
     /// Refuses those that all in-sync replicas are to have, and appends the others.
@@ -306,6 +347,7 @@ impl Partition {
         &self,
         batches: impl ExactSizeIterator<Item = Batches<'a>>,
         now_ms: i64,
+        inflated_bytes_left: &mut usize,
         refusal: &Error,
     ) -> Vec<Result<AppendInfo>> {
         let mut answers = Vec::with_capacity(batches.len());
@@ -321,7 +363,8 @@ impl Partition {
                 _ => answers.push(Some(Err(refusal.clone()))),
             }
         }
-        let mut appended = self.append_all(taken.into_iter(), now_ms).into_iter();
+        let appended = self.append_all(taken.into_iter(), now_ms, inflated_bytes_left);
+        let mut appended = appended.into_iter();
         let answers = answers
             .into_iter()
             .filter_map(|refused| refused.or_else(|| appended.next()));
@@ -332,6 +375,7 @@ impl Partition {
         &self,
         batches: impl ExactSizeIterator<Item = Batches<'a>>,
         now_ms: i64,
+        inflated_bytes_left: &mut usize,
     ) -> Vec<Result<AppendInfo>> {
         let leader_epoch = NO_LEADER_EPOCH;
         let mut epochs = Vec::new();
@@ -368,7 +412,7 @@ impl Partition {
             }
         };
         self.log
-            .append_as_leader(&mut requests, now_ms, leading_epoch)
+            .append_as_leader(&mut requests, now_ms, inflated_bytes_left, leading_epoch)
     }
 
     /// Asks for a flush of what was appended so far. Does not wait.

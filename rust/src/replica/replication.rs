@@ -1,7 +1,7 @@
 //! The things that all replicas of a node need beside their logs, to lead others.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use crate::limits::REPLICA_LAG_MS_MAX;
 use crate::replica::brokers::CurrentBrokers;
@@ -16,6 +16,8 @@ pub struct Replication {
     /// How many times in-sync replicas of this node's leaders have become fewer, and more.
     pub isr_shrinks: AtomicU64,
     pub isr_expands: AtomicU64,
+    /// Turns taken at all partitions (`turns.rs`) that have not ended.
+    pub(super) turns_open: AtomicUsize,
     /// The rates at which this node's leaders send, and its followers fetch, throttled replicas.
     pub leader_throttle: Throttle,
     pub follower_throttle: Throttle,
@@ -31,6 +33,7 @@ impl Replication {
             isr_changes: IsrChanges::new(waker),
             isr_shrinks: AtomicU64::new(0),
             isr_expands: AtomicU64::new(0),
+            turns_open: AtomicUsize::new(0),
             leader_throttle: Throttle::default(),
             follower_throttle: Throttle::default(),
             lag_ms_max: AtomicI64::new(REPLICA_LAG_MS_MAX),

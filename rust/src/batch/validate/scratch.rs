@@ -15,6 +15,8 @@ use crate::limits::{SCRATCH_BYTES_KEPT_MAX, SCRATCHES_KEPT_MAX};
 pub struct Scratch<'p> {
     pool: Option<&'p ScratchPool>,
     memory: Option<ScratchMemory>,
+    /// Bytes that may be inflated, beyond which batches are `TooCostly`; `None`: any.
+    bytes_max: Option<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -31,10 +33,12 @@ pub struct ScratchPool {
 }
 
 impl ScratchPool {
-    pub fn scratch(&self) -> Scratch<'_> {
+    /// Scratch memory through which no more than `bytes_max` bytes may be inflated.
+    pub fn scratch(&self, bytes_max: usize) -> Scratch<'_> {
         Scratch {
             pool: Some(self),
             memory: None,
+            bytes_max: Some(bytes_max),
         }
     }
 
@@ -43,6 +47,7 @@ impl ScratchPool {
     }
 
     fn put(&self, mut memory: ScratchMemory) {
+        memory.inflater.left_bytes = usize::MAX;
         memory.inflated.clear();
         memory.inflated.shrink_to(SCRATCH_BYTES_KEPT_MAX);
         let mut spare = self.spare.lock();
@@ -53,6 +58,15 @@ impl ScratchPool {
 }
 
 impl Scratch<'_> {
+    /// Bytes that may still be inflated.
+    pub fn left_bytes(&self) -> usize {
+        let of_memory = self
+            .memory
+            .as_ref()
+            .map(|memory| memory.inflater.left_bytes);
+        of_memory.or(self.bytes_max).unwrap_or(usize::MAX)
+    }
+
     /// The records of a batch, through this memory if they are compressed.
     pub(super) fn inflate<'a>(
         &'a mut self,
@@ -63,10 +77,12 @@ impl Scratch<'_> {
         if codec == Codec::None {
             return Ok(RawRecords::Whole(records, 0));
         }
-        let pool = self.pool;
-        let memory = self
-            .memory
-            .get_or_insert_with(|| pool.and_then(ScratchPool::take).unwrap_or_default());
+        let (pool, bytes_max) = (self.pool, self.bytes_max);
+        let memory = self.memory.get_or_insert_with(|| {
+            let mut memory = pool.and_then(ScratchPool::take).unwrap_or_default();
+            memory.inflater.left_bytes = bytes_max.unwrap_or(usize::MAX);
+            memory
+        });
         let ScratchMemory { inflater, inflated } = memory;
         RawRecords::inflate(codec, records, inflater, inflated)
     }

@@ -266,6 +266,9 @@ impl Reactor {
 
     fn on_appended(&mut self, appended: Appended) {
         self.shared.memory.release(appended.size_bytes);
+        for batch in appended.put_off {
+            self.calls.push(StorageCall::Append(batch));
+        }
         for buffer in appended.buffers {
             self.buffers.recycle(buffer);
         }

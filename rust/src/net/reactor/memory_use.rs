@@ -110,18 +110,19 @@ impl Reactor {
         Ok(false)
     }
 
-    /// Half of the memory is used, and a log directory does not answer in which the request has
-    /// records to be appended: they would wait in memory.
+    /// Half of the memory is used, and the request has records for a log directory that does not
+    /// answer, or for a partition where others wait to be judged: they would wait in memory.
     pub(super) fn waits_for_directory(&self, produce: &Produce) -> bool {
         let (storage, memory) = (&self.shared.storage, &self.shared.memory);
         let is_stuck = |each: &ProducePartition| match &each.outcome {
             Outcome::Accepted(partition, _) => {
                 let number = storage.number_of(partition.directory());
-                !storage.is_open(QueueId::Directory(QueueKind::Writes, number))
+                !partition.nobody_waits()
+                    || !storage.is_open(QueueId::Directory(QueueKind::Writes, number))
             }
             _ => false,
         };
-        !storage.are_open() && memory.is_half_used() && produce.partitions.iter().any(is_stuck)
+        memory.is_half_used() && produce.partitions.iter().any(is_stuck)
     }
 
     /// Holds a request for Python back while half of the memory is used and Python does not come

@@ -3,11 +3,18 @@
 //!
 //! Records stay in the buffer in which they were received, which goes with the call. A buffer with
 //! records for several directories goes to the first of them; for the others they are copied.
+//!
+//! Compressed records that inflate to much are put off (`APPEND_INFLATED_BYTES`): copied to a batch
+//! a connection, which the thread of another queue appends. A piece that was put off has a turn at
+//! its partition, and what comes later for that partition is put off behind it.
 
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::limits::{RECEIVE_BUFFERS_KEPT, STAGED_BYTES_MAX};
+use crate::error::{Error, Result};
+use crate::limits::{
+    APPEND_INFLATED_BYTES, APPEND_INFLATED_BYTES_IF_PUT_OFF, RECEIVE_BUFFERS_KEPT,
+    STAGED_BYTES_MAX, TURN_WAIT,
+};
 use crate::log::append::AppendInfo;
 use crate::replica::{Batches, Partition};
 
@@ -99,6 +106,7 @@ impl PendingAppends {
             length,
             guard: source.guard,
             acks_all: source.acks_all,
+            turn: None,
         });
         self.bytes += length;
     }
@@ -142,6 +150,8 @@ pub struct Piece {
     pub length: usize,
     guard: u64,
     acks_all: bool,
+    /// It was put off, and may be appended when it is its turn at the partition.
+    turn: Option<u64>,
 }
 
 /// Records to be appended to logs of one directory. Pieces stand in the order of their requests,
@@ -164,11 +174,39 @@ pub struct Appended {
     pub results: Vec<Option<Result<AppendInfo>>>,
     pub buffers: Vec<Vec<u8>>,
     pub size_bytes: usize,
+    /// The pieces without a result, to be appended.
+    pub put_off: Vec<AppendBatch>,
 }
 
 impl AppendBatch {
-    /// Appends all, the records of one partition by one call, and asks for a flush where it is due.
-    pub fn append(mut self, now_ms: i64) -> Appended {
+    /// Its pieces were put off.
+    pub fn was_put_off(&self) -> bool {
+        self.pieces
+            .first()
+            .is_some_and(|piece| piece.turn.is_some())
+    }
+
+    /// Appends what does not take long, or of what was put off a part, and asks for a flush where
+    /// it is due.
+    pub fn append(self, now_ms: i64) -> Appended {
+        if self.was_put_off() {
+            self.append_in_turn(now_ms)
+        } else {
+            self.append_at_once(now_ms)
+        }
+    }
+
+    /// Appends the records of one partition by one call. Puts off what inflates to much, and what
+    /// is for a partition where something waits that was put off.
+    fn append_at_once(mut self, now_ms: i64) -> Appended {
+        let one = self.pieces.first().map(|piece| &piece.partition);
+        let others_are_put_off = one.is_some_and(|partition| partition.others_are_put_off());
+        let mut inflated_bytes_left = if others_are_put_off {
+            APPEND_INFLATED_BYTES_IF_PUT_OFF
+        } else {
+            APPEND_INFLATED_BYTES
+        };
+        let mut put_off = Vec::new();
         let mut results: Vec<Option<Result<AppendInfo>>> = Vec::new();
         results.resize_with(self.pieces.len(), || None);
         let mut slices = slices(&self.pieces, &mut self.buffers);
@@ -178,31 +216,128 @@ impl AppendBatch {
             let Some(partition) = group.first().map(|slice| slice.partition.clone()) else {
                 continue;
             };
-            let batches = group.iter_mut().map(|slice| Batches::OfClient {
-                records: &mut *slice.records,
-                guard: slice.guard,
-                acks_all: slice.acks_all,
-            });
-            let appended = partition.append(batches, now_ms);
-            if partition.log.config().acks_fsync {
-                if self.flushes {
-                    partition.flush()
-                } else {
-                    partition.request_flush()
-                }
+            if !partition.nobody_waits() {
+                let turns = group
+                    .iter()
+                    .map(|slice| (slice.piece, partition.take_turn()));
+                put_off.extend(turns);
+                continue;
             }
+            let batches = group.iter_mut().map(Slice::batches);
+            let appended = partition.append_within(batches, now_ms, &mut inflated_bytes_left);
+            flush(&partition, self.flushes);
             for (slice, result) in group.iter().zip(appended) {
-                if let Some(place) = results.get_mut(slice.piece) {
+                if let Err(Error::TooCostly) = result {
+                    put_off.push((slice.piece, partition.take_turn()));
+                } else if let Some(place) = results.get_mut(slice.piece) {
                     *place = Some(result);
                 }
             }
         }
         drop(slices);
+        let put_off = if put_off.is_empty() {
+            Vec::new()
+        } else {
+            self.put_off(put_off)
+        };
         Appended {
             pieces: self.pieces,
             results,
             buffers: self.buffers,
             size_bytes: self.size_bytes,
+            put_off,
+        }
+    }
+
+    /// Copies pieces into a batch for each connection, so that none waits for another one's.
+    #[cold]
+    fn put_off(&mut self, mut turns: Vec<(usize, u64)>) -> Vec<AppendBatch> {
+        turns.sort_unstable();
+        let mut batches: Vec<AppendBatch> = Vec::new();
+        for (index, turn) in turns {
+            let Some(piece) = self.pieces.get(index) else {
+                continue;
+            };
+            let is_its = |batch: &AppendBatch| batch.pieces[0].connection == piece.connection;
+            let batch = match batches.iter().position(is_its) {
+                Some(at) => &mut batches[at],
+                None => {
+                    batches.push(AppendBatch {
+                        directory: self.directory,
+                        buffers: vec![Vec::new()],
+                        ..AppendBatch::default()
+                    });
+                    let last = batches.len() - 1;
+                    &mut batches[last]
+                }
+            };
+            let copies = &mut batch.buffers[0];
+            let start = copies.len();
+            let records = self.buffers.get(piece.buffer);
+            let records = records.and_then(|buffer| buffer.get(piece.start..)?.get(..piece.length));
+            copies.extend_from_slice(records.unwrap_or_default());
+            batch.size_bytes = copies.len();
+            batch.pieces.push(Piece {
+                partition: piece.partition.clone(),
+                buffer: 0,
+                start,
+                turn: Some(turn),
+                ..*piece
+            });
+        }
+        batches
+    }
+
+    /// Appends pieces that were put off whose turn it is, until enough was inflated for others to
+    /// have theirs.
+    fn append_in_turn(mut self, now_ms: i64) -> Appended {
+        let mut results: Vec<Option<Result<AppendInfo>>> = Vec::new();
+        results.resize_with(self.pieces.len(), || None);
+        let mut inflated_bytes_left = usize::MAX;
+        let is_enough = |left: usize| usize::MAX - left >= APPEND_INFLATED_BYTES;
+        for mut slice in slices(&self.pieces, &mut self.buffers) {
+            let (partition, turn) = (slice.partition, slice.turn.unwrap_or_default());
+            if is_enough(inflated_bytes_left) || !partition.is_at(turn) {
+                continue;
+            }
+            let batches = std::iter::once(slice.batches());
+            let appended = partition.append_within(batches, now_ms, &mut inflated_bytes_left);
+            partition.end_turn(turn);
+            flush(partition, self.flushes);
+            if let Some(place) = results.get_mut(slice.piece) {
+                *place = appended.into_iter().next();
+            }
+        }
+        let pieces = std::mem::take(&mut self.pieces).into_iter().zip(results);
+        let (done, left): (Vec<_>, Vec<_>) = pieces.partition(|(_, result)| result.is_some());
+        if done.is_empty() {
+            std::thread::sleep(TURN_WAIT);
+        }
+        let (pieces, results) = done.into_iter().unzip();
+        self.pieces = left.into_iter().map(|(piece, _)| piece).collect();
+        let mut appended = Appended {
+            pieces,
+            results,
+            buffers: Vec::new(),
+            size_bytes: self.size_bytes,
+            put_off: Vec::new(),
+        };
+        if self.pieces.is_empty() {
+            appended.buffers = self.buffers;
+        } else {
+            appended.put_off.push(self);
+        }
+        appended
+    }
+}
+
+/// Has the partition's records flushed, here or by the flusher.
+fn flush(partition: &Arc<Partition>, is_here: bool) {
+    if partition.log.config().acks_fsync {
+        if is_here {
+            partition.flush()
+        } else {
+            partition.request_flush()
         }
     }
 }
@@ -212,7 +347,18 @@ struct Slice<'a> {
     partition: &'a Arc<Partition>,
     guard: u64,
     acks_all: bool,
+    turn: Option<u64>,
     records: &'a mut [u8],
+}
+
+impl Slice<'_> {
+    fn batches(&mut self) -> Batches<'_> {
+        Batches::OfClient {
+            records: self.records,
+            guard: self.guard,
+            acks_all: self.acks_all,
+        }
+    }
 }
 
 /// Cuts the buffers into the pieces.
@@ -232,6 +378,7 @@ fn slices<'a>(pieces: &'a [Piece], buffers: &'a mut [Vec<u8>]) -> Vec<Slice<'a>>
                 partition: &piece.partition,
                 guard: piece.guard,
                 acks_all: piece.acks_all,
+                turn: piece.turn,
                 records,
             });
         }

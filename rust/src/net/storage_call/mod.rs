@@ -92,6 +92,9 @@ impl StorageCall {
     /// connections wait for the network thread.
     pub fn route(&self, storage: &StorageIo, others_wait: bool) -> Option<Route> {
         let queue = match self {
+            StorageCall::Append(batch) if batch.was_put_off() => {
+                QueueId::Directory(QueueKind::CostlyWrites, batch.directory)
+            }
             StorageCall::Append(batch) => QueueId::Directory(QueueKind::Writes, batch.directory),
             StorageCall::LargeRequest(_) => QueueId::LargeRequests,
             StorageCall::Fetch(call) => {
@@ -119,7 +122,9 @@ impl StorageCall {
     fn is_long(&self) -> bool {
         match self {
             StorageCall::ListOffsets { .. } | StorageCall::LargeRequest(_) => true,
-            StorageCall::Append(batch) => batch.pieces.len() > APPEND_PIECES_AT_ONCE,
+            StorageCall::Append(batch) => {
+                batch.was_put_off() || batch.pieces.len() > APPEND_PIECES_AT_ONCE
+            }
             StorageCall::Fetch(_) | StorageCall::Send { .. } => false,
         }
     }

@@ -9,6 +9,8 @@ use crate::log::directory::LogDirectory;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueKind {
     Writes,
+    /// Appends that were put off since it takes long to judge them, always on the queue's thread.
+    CostlyWrites,
     Reads,
     /// Look-ups by time, always on the queue's thread.
     Searches,
@@ -22,8 +24,9 @@ pub enum QueueKind {
 }
 
 impl QueueKind {
-    pub const ALL: [QueueKind; 6] = [
+    pub const ALL: [QueueKind; 7] = [
         QueueKind::Writes,
+        QueueKind::CostlyWrites,
         QueueKind::Reads,
         QueueKind::Searches,
         QueueKind::LogCalls,
@@ -35,6 +38,7 @@ impl QueueKind {
     pub fn letter(self) -> char {
         match self {
             QueueKind::Writes => 'w',
+            QueueKind::CostlyWrites => 'p',
             QueueKind::Reads => 'r',
             QueueKind::Searches => 's',
             QueueKind::LogCalls => 'c',

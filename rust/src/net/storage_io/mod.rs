@@ -248,7 +248,10 @@ impl StorageIo {
 
 fn order_of(kind: QueueKind) -> Order {
     match kind {
-        QueueKind::Writes | QueueKind::LogCalls | QueueKind::LogChanges => Order::Kept,
+        QueueKind::Writes
+        | QueueKind::CostlyWrites
+        | QueueKind::LogCalls
+        | QueueKind::LogChanges => Order::Kept,
         QueueKind::Reads | QueueKind::Searches => Order::Free,
         QueueKind::LongAnswers => Order::Patient,
     }
