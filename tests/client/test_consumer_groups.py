@@ -2,6 +2,7 @@
 troubles to the log."""
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -246,3 +247,28 @@ def test_a_member_that_nobody_polls_says_why_it_leaves(caplog: pytest.LogCapture
             time.sleep(0.005)  # the pause of the poll
         member.close()
     assert "max_poll_interval_ms=1" in lines(caplog)[0]
+
+
+def test_a_pattern_that_matches_nothing_assigns_nothing_once_until_a_topic_comes(
+    strict: str,
+) -> None:
+    """It joined again at once, for ever: a listener was called some thousand times a second, each
+    time with a thread of its own for the join."""
+    assigned: list[list[tuple[str, int]]] = []
+    with Consumer(strict, group="matches-none") as consumer, Admin(strict) as admin:
+        consumer.subscribe(re.compile("later-.*"), on_assigned=assigned.append)
+        until(lambda: assigned, consumer)
+        assert consumer._coordinator is not None
+        looked_at = consumer._coordinator._counts_at
+        until(lambda: consumer._coordinator._counts_at > looked_at, consumer)
+        assert assigned == [[]]
+        admin.create_topic("later-one", partitions=1)
+        until(lambda: consumer.assignment, consumer)
+        assert assigned == [[], [("later-one", 0)]]
+        admin.delete_topics("later-one")
+        consumer._coordinator._counts_at = 0.0  # the time to look has come
+        until(lambda: len(assigned) == 3, consumer)
+        consumer.unsubscribe()
+        consumer.subscribe(re.compile("later-.*"), on_assigned=assigned.append)
+        until(lambda: len(assigned) == 4, consumer)
+        assert assigned[2:] == [[], []]

@@ -109,6 +109,9 @@ class ConsumerCoordinator(Closing):
         self._missing_told_at = 0.0
         self._counts: dict[str, int] = {}
         self._counts_at = 0.0
+        self._matches_none = False
+        """When the group was to be joined, the subscription had no topics: it was left instead,
+        until some match."""
         self._shared_out: dict[str, int] = {}
         """The partitions of all topics of the group, as this member has counted them to share them
         out; empty if another leads. The thread that joins fills it."""
@@ -136,7 +139,7 @@ class ConsumerCoordinator(Closing):
             self._end_membership(deadline, in_hand=in_hand)
         finally:
             self._subscription, self._missing, self._shared_out = None, None, {}
-            self._has_to_join = self._is_prepared = False
+            self._has_to_join = self._is_prepared = self._matches_none = False
             self.group.leave(max(deadline, time.monotonic() + LEAVE_S))
 
     def close(self, deadline: float | None = None, *, in_hand: bool = True) -> None:
@@ -283,7 +286,7 @@ class ConsumerCoordinator(Closing):
                     if not self._wait(deadline, self._topics.descriptors()):
                         return False
                     continue
-                if is_joined and not changed:
+                if (is_joined or self._matches_none) and not changed:
                     return True
                 self._has_to_join = True
             if not (self._is_prepared or self._prepared(deadline)):
@@ -366,6 +369,7 @@ class ConsumerCoordinator(Closing):
         self._subscription_state.assign(partitions)
         self._subscription_state.forget_positions()
         self._has_to_join = self._is_prepared = False
+        self._matches_none = not self._counts
         if self._listener.on_assigned is not None:
             self._listener.on_assigned(sorted(partitions))
         return True
