@@ -1,6 +1,8 @@
 """A member of a group joins, again where that fails, and tells that it lives meanwhile."""
 
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,7 +21,10 @@ from kafkalite.protocol.codes import (
     NOT_COORDINATOR,
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
+    UNSTABLE_OFFSET_COMMIT,
 )
+
+ZERO = (TOPIC, 0)
 
 
 def test_a_member_that_is_interrupted_as_its_heartbeats_begin_leaves_its_group(
@@ -293,3 +298,66 @@ def test_a_heartbeat_is_sent_though_the_time_of_the_join_is_over() -> None:
 
         assert member.join([TOPIC], counts) == [(TOPIC, 0), (TOPIC, 1)]
         member.close()
+
+
+@pytest.mark.parametrize(
+    ("asks", "name", "code"),
+    [
+        (lambda consumer: consumer.committed([ZERO]), "OffsetFetch", UNSTABLE_OFFSET_COMMIT),
+        (lambda consumer: consumer.commit({ZERO: 1}), "OffsetCommit", NOT_COORDINATOR),
+    ],
+)
+def test_heartbeats_go_between_the_attempts_of_what_is_tried_again(
+    asks: Callable[[Consumer], object], name: str, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They waited for its end. A program that asked for an offset that an open transaction was
+    about to commit was put out of its group, whose session is shorter than an operation."""
+    group = Group()
+    until_count = 0
+
+    def handle(asked: str, request: Any) -> Any:
+        answer = group(asked, request)
+        if asked == name and len(broker.of("Heartbeat")) < until_count:
+            topics = answer.groups[0].topics if name == "OffsetFetch" else answer.topics
+            topics[0].partitions[0].error_code = code
+        return answer
+
+    options = GroupOptions(f"asks-for-long-{name}", **QUICK)
+    with (
+        broker_of(group, handle) as broker,
+        Consumer(broker.servers, group=options, timeout_ms=20_000) as consumer,
+    ):
+        consumer.subscribe(TOPIC)
+        assert len(values(consumer, 6)) == 6
+        until_count = len(broker.of("Heartbeat")) + 3
+        asks(consumer)
+        assert len(broker.of("Heartbeat")) >= until_count
+        # The coordinator was there all the time.
+        assert bool(caplog.records) == (code == NOT_COORDINATOR)
+
+
+def test_a_heartbeat_between_attempts_takes_no_longer_than_what_is_tried_again() -> None:
+    group = Group()
+
+    def handle(name: str, request: Any) -> Any:
+        answer = group(name, request)
+        if name == "OffsetFetch" and group.silent:
+            answer.groups[0].topics[0].partitions[0].error_code = UNSTABLE_OFFSET_COMMIT
+        return answer
+
+    options = GroupOptions("beats-in-time", **NEVER)
+    with (
+        broker_of(group, handle) as broker,
+        Consumer(broker.servers, group=options, timeout_ms=1_000) as consumer,
+    ):
+        consumer.subscribe(TOPIC)
+        assert len(values(consumer, 6)) == 6
+        group.silent = ("Heartbeat",)
+        assert consumer._coordinator is not None
+        consumer._coordinator.group._beaten_at = float("-inf")  # one is due
+        started = time.monotonic()
+        with pytest.raises(BrokerError, match="UNSTABLE_OFFSET_COMMIT"):
+            consumer.committed([ZERO])
+        assert time.monotonic() - started < 20
+        assert broker.of("Heartbeat")
+        group.silent = ()

@@ -12,7 +12,11 @@ from client.logs import TOPIC, Logs, value, values
 from kafkalite.client import Consumer
 from kafkalite.client.consumer import position_lookup
 from kafkalite.errors import BrokerError, ConnectionFailedError, RequestTimedOutError
-from kafkalite.protocol.codes import COORDINATOR_LOAD_IN_PROGRESS, UNKNOWN_TOPIC_OR_PARTITION
+from kafkalite.protocol.codes import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSTABLE_OFFSET_COMMIT,
+)
 
 ZERO, ONE = (TOPIC, 0), (TOPIC, 1)
 
@@ -125,6 +129,34 @@ def test_a_position_that_cannot_be_looked_up_is_an_error_when_its_time_is_over()
             consumer.poll(60_000)
         with pytest.raises((BrokerError, RequestTimedOutError)):
             consumer.position(ZERO)
+
+
+def test_a_position_that_a_transaction_is_about_to_commit_is_waited_for() -> None:
+    """`poll` raised UNSTABLE_OFFSET_COMMIT after the time of an operation, though a transaction may
+    be open for a quarter of an hour."""
+    codes = {ZERO: UNSTABLE_OFFSET_COMMIT}
+    asked = []
+
+    def handle(name: str, request: Any) -> Any:
+        answer = logs(name, request)
+        if name == "OffsetFetch":
+            asked.append(time.monotonic())
+            answer.groups[0].topics[0].partitions[0].error_code = codes.get(ZERO, 0)
+        return answer
+
+    logs = Logs({0: 1})
+    with (
+        FakeBroker(handle) as broker,
+        Consumer(broker.servers, group="is-unstable", timeout_ms=300) as consumer,
+    ):
+        logs.address = (broker.host, broker.port)
+        consumer.assign([ZERO])
+        while len(asked) < 2 or asked[-1] - asked[0] < 1.0:
+            assert consumer.poll(10) == []
+        with pytest.raises(RequestTimedOutError, match="the position of orders-0"):
+            consumer.position(ZERO)
+        codes.clear()
+        assert len(values(consumer, 3)) == 3
 
 
 def test_a_topic_that_there_is_not_is_told_at_once() -> None:

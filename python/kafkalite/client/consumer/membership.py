@@ -49,6 +49,7 @@ from kafkalite.protocol.codes import (
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
+    UNSTABLE_OFFSET_COMMIT,
 )
 
 __all__ = ["Membership"]
@@ -60,6 +61,9 @@ SUBSCRIPTION_VERSION = 1
 
 ONCE_MS = 1_000
 """The time that a commit that is not tried again takes at most."""
+
+OF_PARTITIONS = (UNKNOWN_TOPIC_OR_PARTITION, UNSTABLE_OFFSET_COMMIT)
+"""Errors of a partition that may pass: whoever tells of them does coordinate the group."""
 
 COORDINATOR = "coordinator"
 """The trouble of a coordinator that is away."""
@@ -96,6 +100,7 @@ class Membership:
         self._is_forgotten = False
         """It was put out of the group since it joined: others may have its partitions."""
         self._polled_at = time.monotonic()
+        self._beaten_at = time.monotonic()
         self._stop = threading.Event()
         self._leaves_at_end = self._is_interrupted = False
         self._thread: threading.Thread | None = None
@@ -359,20 +364,22 @@ class Membership:
         while not self._stop.wait(interval_s):
             with self._lock:
                 if self._is_member and not self._stop.is_set():
-                    self._beat_once()
+                    # A join that is under way may have less time left.
+                    self._beat_once(self._cluster.request_timeout_ms)
             self.troubles.write()
         if self._leaves_at_end:
             deadline = time.monotonic() + ONCE_MS / 1000
             self.leave(deadline)
             self._cluster.close()
 
-    def _beat_once(self) -> None:
-        silent_s = time.monotonic() - self._polled_at
+    def _beat_once(self, timeout_ms: int | None) -> None:
+        self._beaten_at = time.monotonic()
+        silent_s = self._beaten_at - self._polled_at
         try:
             if silent_s * 1000 > self.options.max_poll_interval_ms:
                 self._give_up()
             else:
-                self._heartbeat()
+                self._heartbeat(timeout_ms)
                 self.troubles.end(COORDINATOR, f"{self._name} has its coordinator again")
         except ClientError as error:
             self._coordinator = None  # the next one looks it up again
@@ -406,15 +413,14 @@ class Membership:
         if not (self._stop.is_set() or self._is_interrupted or is_made):
             self.troubles.begin(COORDINATOR, f"{self._name} cannot reach its coordinator: {error}")
 
-    def _heartbeat(self) -> None:
+    def _heartbeat(self, timeout_ms: int | None) -> None:
         request = messages.HeartbeatRequest(
             group_id=self.options.group,
             generation_id=self.generation,
             member_id=self.member_id,
             group_instance_id=self.options.instance_id,
         )
-        # A join that is under way may have less time left.
-        code = self._ask(request, timeout_ms=self._cluster.request_timeout_ms).error_code
+        code = self._ask(request, timeout_ms=timeout_ms).error_code
         if code == NONE or self._heed(code):
             return
         if code == FENCED_INSTANCE_ID:
@@ -485,7 +491,7 @@ class Membership:
                 self._attempt(ask)
         else:
             with self._alone(self._within_time() if deadline is None else deadline):
-                self._retry(self._giving_up(ask) if while_reachable else ask)
+                self._retry_alive(self._giving_up(ask) if while_reachable else ask)
 
     def _giving_up(self, operation: Callable[[], Result]) -> Callable[[], Result]:
         """An operation that is not tried again once nobody has answered for `GONE_S`."""
@@ -520,7 +526,7 @@ class Membership:
             return offsets
 
         with self._alone(self._within_time()):
-            return self._retry(ask)
+            return self._retry_alive(ask)
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -536,6 +542,18 @@ class Membership:
 
     def _retry(self, operation: Callable[[], Result]) -> Result:
         return self._cluster.retry(lambda: self._attempt(operation))
+
+    def _retry_alive(self, operation: Callable[[], Result]) -> Result:
+        """As `_retry`, with heartbeats between the attempts, in the time of the operation: those of
+        the thread wait for the lock, for longer than a session may take."""
+
+        def beat(failure: ClientError) -> None:
+            is_due = time.monotonic() - self._beaten_at >= self.options.heartbeat_interval_ms / 1000
+            # Whoever does not answer the operation answers no heartbeat either.
+            if is_due and self._is_member and isinstance(failure, BrokerError):
+                self._beat_once(None)
+
+        return self._cluster.retry(lambda: self._attempt(operation), forget=beat)
 
     @contextmanager
     def _alone(self, deadline: float | None) -> Iterator[None]:
@@ -559,12 +577,10 @@ class Membership:
         try:
             found = operation()
         except ClientError as error:
-            if not isinstance(error, BrokerError) or error.retriable:
+            is_of_partition = isinstance(error, BrokerError) and error.code in OF_PARTITIONS
+            if not is_of_partition and (may_pass(error) or not isinstance(error, BrokerError)):
                 self._coordinator = None
-            is_of_topic = (
-                isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION
-            )
-            if may_pass(error) and not is_of_topic:
+            if not is_of_partition and may_pass(error):
                 self._has_trouble(error)
             raise
         self.troubles.end(COORDINATOR, f"{self._name} has its coordinator again")

@@ -23,7 +23,7 @@ from kafkalite.errors import (
     UnsupportedVersionError,
 )
 from kafkalite.protocol import messages
-from kafkalite.protocol.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
+from kafkalite.protocol.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION, UNSTABLE_OFFSET_COMMIT
 
 __all__ = [
     "OFFSETS_BY_NAME",
@@ -326,14 +326,20 @@ class PositionLookup(Closing):
         self._failed({partition: asked[partition]}, error, now, passes=may_pass(error))
 
     def _failed(self, asked: Epochs, error: KafkaliteError, now: float, *, passes: bool) -> None:
-        """Asks again after an error that may pass, as long as a whole operation may take."""
+        """Asks again after an error that may pass, as long as a whole operation may take, and
+        as long as a transaction of somebody else's is about to commit the offset: nobody knows how
+        long that takes, and Kafka's `poll` waits for it too."""
+        is_unstable = isinstance(error, BrokerError) and error.code == UNSTABLE_OFFSET_COMMIT
         for partition, epoch in asked.items():
             state = self._subscription_state.of(partition, epoch)
             if state is None:
                 continue
             if state.sought_since is None:
                 state.sought_since = now
-            if passes and now - state.sought_since < self._cluster.timeout_ms / 1000:
+            is_late = now - state.sought_since >= self._cluster.timeout_ms / 1000
+            if is_late and is_unstable:
+                state.sought_since = now  # what comes after it has its own time
+            if passes and (is_unstable or not is_late):
                 self._subscription_state.back_off(partition, epoch, now + BACKOFF_MS / 1000)
                 self._leaders.doubt(*partition)
                 if now - state.sought_since > TROUBLE_S:
