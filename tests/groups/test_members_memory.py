@@ -97,6 +97,7 @@ def test_members_take_half_of_the_memory_of_requests_at_most() -> None:
     host, coordinator = roomy()
     host.core.may_hold_bytes = 2 * HALF_BYTES
     small = join(coordinator, "small")
+    join(coordinator, "static", instance="i", metadata=METADATA)
     host.run()
     count = 0
     while True:
@@ -110,6 +111,11 @@ def test_members_take_half_of_the_memory_of_requests_at_most() -> None:
     again = join(coordinator, "small", small[0].member_id)
     host.run()
     assert again[0].error_code == codes.NONE
+    returned = join(coordinator, "static", instance="i", metadata=METADATA)
+    host.run()
+    assert returned[0].error_code == codes.NONE
+    others = join(coordinator, "static", instance="j", metadata=METADATA)
+    assert others[0].error_code == FULL
     assert join(coordinator, "small", small[0].member_id, metadata=METADATA)[0].error_code == FULL
     member_id, generation_id = again[0].member_id, again[0].generation_id
     for size_bytes, code in ((1_000_000, FULL), (10, codes.NONE)):

@@ -43,7 +43,11 @@ class MembersMemory:
 def growth_by_join(group: "ClassicGroup | None", request: JoinRequest) -> int:
     """How much more memory a member will take once it has joined, again or for the first time."""
     memory_bytes = bytes_of(request.protocols)
-    member = None if group is None else group.members.get(request.member_id)
+    member = None
+    if group is not None:
+        # A static member comes back without the id that it had.
+        old_id = group.members.static_member_id(request.group_instance_id)
+        member = group.members.get(request.member_id or old_id or "")
     if member is None:
         return MEMBER_BYTES + memory_bytes
     return memory_bytes - max(bytes_of(member.protocols), RETURNING_BYTES_FREE)
