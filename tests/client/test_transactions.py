@@ -1,6 +1,7 @@
 """Transactions against a coordinator that is busy, that forgets, that refuses."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow
@@ -11,7 +12,10 @@ from client.fake import Close, FakeBroker
 from client.fake_partition import Log, produce_response
 from kafkalite._native import read_batches
 from kafkalite.client import Cluster
+from kafkalite.client.arrow.writer import ArrowWriter
+from kafkalite.client.network.wakeup import poller
 from kafkalite.client.producer.driven_producer import DrivenProducer
+from kafkalite.client.producer.settings import ProducerSettings
 from kafkalite.client.producer.transactions import (
     Fate,
     OpenTransaction,
@@ -20,7 +24,12 @@ from kafkalite.client.producer.transactions import (
     fates,
     open_ids,
 )
-from kafkalite.errors import BrokerError, KafkaliteError, RequestTimedOutError
+from kafkalite.errors import (
+    BrokerError,
+    InvalidArgumentError,
+    KafkaliteError,
+    RequestTimedOutError,
+)
 from kafkalite.protocol import messages
 from kafkalite.protocol.codes import OPERATION_NOT_ATTEMPTED
 
@@ -130,6 +139,68 @@ def test_a_table_that_cannot_be_written_is_aborted() -> None:
     with broker, pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
         kafkalite.write_arrow(rows, "orders", broker.servers, transactional_id="etl-0")
     assert [each.committed for each in broker.of("EndTxn")] == [False]
+
+
+class BadSourceError(Exception):
+    """Comes out of the rows, not of a broker."""
+
+
+def test_rows_that_fail_are_aborted_once_what_is_on_its_way_has_been_answered() -> None:
+    """The transaction was ended beside batches in flight, and the next ones were sent behind that,
+    which began another under the next epoch: nobody ended it before transaction.timeout.ms."""
+    broker, coordinator = broker_with()
+    is_ending = threading.Event()
+    order: list[str] = []
+
+    def handler(name: str, request: Any) -> Any:
+        if name == "EndTxn":
+            is_ending.set()
+        if name == "Produce":
+            # Nothing may come meanwhile: whoever does not wait for the answer comes at once.
+            is_ending.wait(0.5)
+        answer = coordinator(name, request)
+        order.append(name)
+        return answer
+
+    def rows() -> Iterator[pyarrow.RecordBatch]:
+        yield pyarrow.record_batch({"value": list("abcdef"), "partition": [0, 1, 0, 1, 0, 1]})
+        raise BadSourceError
+
+    broker._handler = handler
+    schema = pyarrow.schema({"value": pyarrow.string(), "partition": pyarrow.int64()})
+    reader = pyarrow.RecordBatchReader.from_batches(schema, rows())
+    with broker, pytest.raises(InvalidArgumentError, match="BadSourceError"):
+        kafkalite.write_arrow(
+            reader, "orders", broker.servers, transactional_id="etl-0", batch_size=0
+        )
+    assert [each.committed for each in broker.of("EndTxn")] == [False]
+    ended_at = order.index("EndTxn")
+    assert "Produce" in order[:ended_at]
+    assert not {"Produce", "AddPartitionsToTxn"} & set(order[ended_at:])
+
+
+def test_a_writer_that_is_closed_sends_nothing_more_of_its_transaction() -> None:
+    """Whoever aborts the transaction that it leaves open would be overtaken by that."""
+    broker, coordinator = broker_with()
+    is_written = threading.Event()
+
+    def handler(name: str, request: Any) -> Any:
+        if name == "Produce":
+            assert is_written.wait(60)
+        return coordinator(name, request)
+
+    broker._handler = handler
+    rows = pyarrow.table({"value": list("abc"), "partition": [0, 0, 0]})
+    settings = ProducerSettings.of({"transactional.id": "etl-0", "batch.size": 0})
+    with broker, ArrowWriter(broker.servers, "orders", settings) as writer:
+        writer.write(rows)
+        is_written.set()
+        # The answer is there, after which the next batch would go.
+        assert poller(writer._producer.fileno_list()).poll(60_000)
+        assert writer._producer.pending_count > 1
+        writer.close()
+        assert writer._producer.pending_count == 0
+    assert len(broker.of("Produce")) == 1
 
 
 def test_a_coordinator_that_is_busy_or_gone_is_asked_again() -> None:

@@ -139,8 +139,10 @@ class ArrowWriter(Closing):
         self._written: dict[tuple[str, int], WrittenPartition] = {}
 
     def close(self) -> None:
-        """Closes the connections. What was not flushed is given up; a transaction stays open."""
+        """Closes the connections. What was not flushed is given up; a transaction stays open, or
+        ended: nothing more is sent of it."""
         with suppress(KafkaliteError):  # who did not flush has another error to tell
+            self._producer.fail_transaction()
             self._producer.close(0)
         if self._owns:
             self.cluster.close()
@@ -166,9 +168,16 @@ class ArrowWriter(Closing):
         return Written(sum(part.records_count for part in parts), parts)
 
     def end(self, *, commit: bool) -> None:
-        """Ends the transaction, after `flush` if it is to be committed."""
-        if self.transaction is not None:
-            self.transaction.end(commit=commit)
+        """Ends the transaction, after `flush` if it is to be committed. To abort it gives up what
+        is not on its way, and waits for the answers to the rest: a batch that comes behind the end
+        is of a transaction that nobody ends."""
+        if self.transaction is None:
+            return
+        if not commit:
+            self._producer.fail_transaction()
+            with suppress(KafkaliteError):  # of records that are of no matter any more
+                self._producer.flush()
+        self.transaction.end(commit=commit)
 
     def _begin(self, transactional_id: str, timeout_ms: int) -> Transaction:
         transaction = Transaction(self.cluster, transactional_id, timeout_ms)

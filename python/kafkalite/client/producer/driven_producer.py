@@ -13,7 +13,7 @@ from kafkalite.client.producer.loop import TURN_MS
 from kafkalite.client.producer.partition_queue import Batch, OnDone
 from kafkalite.client.producer.producer import Producer
 from kafkalite.client.producer.transactions import Transaction
-from kafkalite.errors import InvalidArgumentError
+from kafkalite.errors import ClientError, InvalidArgumentError
 
 __all__ = ["DrivenProducer"]
 
@@ -74,6 +74,13 @@ class DrivenProducer(Producer):
         self._refuse_closed()
         self._whole(self._enqueue, batch)
         self._turn(time.monotonic())
+
+    @alone
+    def fail_transaction(self) -> None:
+        """Gives up, with the next turn, what is not on its way of its transaction, if it has one:
+        that is to be aborted, once `flush` has waited for the rest."""
+        if self._transaction is not None:
+            self._sender.fail_transaction(ClientError("the transaction was aborted"))
 
     def fileno_list(self) -> list[int]:
         """Sockets on which answers are due: a caller that waits for input of its own can wait for
