@@ -70,6 +70,8 @@ class FakeBroker:
         )
         self.leader_epoch = -1
         """That of all partitions, as Metadata tells it."""
+        self.topic_id = bytes(16)
+        """That of all topics; none, as of a broker before 2.8."""
         self.seen: list[Request] = []
         self.connections_count = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -178,6 +180,7 @@ class FakeBroker:
             topics=[
                 inner(
                     name=name,
+                    topic_id=self.topic_id,
                     partitions=[
                         inner.MetadataResponsePartition(
                             partition_index=index,

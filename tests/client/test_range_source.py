@@ -5,16 +5,19 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow
 import pytest
 
+import kafkalite
 from client.fake import Close, FakeBroker, Request, frame
 from kafkalite._native import BatchBuilder, message_versions, read_fetched
-from kafkalite.client import Connection
+from kafkalite.client import Admin, Connection
 from kafkalite.client.arrow import range_source
 from kafkalite.client.arrow.range_source import FetchSettings, RangeSource
 from kafkalite.errors import (
     BrokerError,
     ConnectionFailedError,
+    LogDeletedError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
     RequestTimedOutError,
@@ -344,6 +347,70 @@ def test_a_throttled_answer_is_no_answer() -> None:
 
     found, _ = read(handler, (0, 10))
     assert found == list(range(10))
+
+
+def rows_of(topic: str, servers: str, *values: str) -> None:
+    with Admin(servers) as admin:
+        admin.create_topic(topic, partitions=1)
+    kafkalite.write_arrow(pyarrow.table({"value": values}), topic, servers)
+
+
+def test_rows_of_another_topic_of_the_same_name_are_no_rows_of_the_one_looked_up(
+    servers: str,
+) -> None:
+    """They were given for it; of a shorter topic with a minute of silence behind them."""
+    rows_of("anew", servers, "old 0", "old 1")
+    found = kafkalite.read_arrow("anew", servers, columns="value")
+    assert found.to_pyarrow()["value"].to_pylist() == [b"old 0", b"old 1"]
+    with Admin(servers) as admin:
+        admin.delete_topics("anew")
+    rows_of("anew", servers, "new 0", "new 1", "new 2")
+    with pytest.raises(ValueError, match=r"anew-0: the topic was deleted and recreated since"):
+        found.to_pyarrow()
+    assert kafkalite.read_arrow("anew", servers).to_pyarrow().num_rows == 3
+
+
+OLD_ID, NEW_ID = b"o" * 16, b"n" * 16
+
+
+@pytest.mark.parametrize("away_s", [0.0, 60.0], ids=["a refusal", "a pause of the consumer's"])
+def test_a_topic_that_is_recreated_between_two_chunks_ends_the_read(
+    monkeypatch: pytest.MonkeyPatch, away_s: float
+) -> None:
+    ahead_s = 0.0
+    refused = iter([away_s == 0])
+
+    def handler(name: str, request: Request) -> Any:
+        if name == "Fetch" and broker.topic_id == NEW_ID and next(refused, False):
+            return fetched(b"", error_code=NOT_LEADER)
+        return ten_by_ten(name, request)
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead_s, sleep=time.sleep)
+    monkeypatch.setattr(range_source, "time", clock)
+    broker = FakeBroker(handler)
+    broker.topic_id = OLD_ID
+    ranges, ids = [("orders", 0, 0, 90)], {"orders": OLD_ID}
+    with broker, RangeSource(broker.servers, ranges, SETTINGS, topic_ids=ids) as source:
+        assert source.next_chunk()
+        broker.topic_id = NEW_ID
+        ahead_s += away_s
+        with pytest.raises(LogDeletedError, match=r"its id was b29vb29vb29vb29vb29vbw, it is bm5u"):
+            while source.next_chunk():
+                pass
+    asked = [each.topics[0].partitions[0].fetch_offset for each in broker.of("Fetch")]
+    assert max(asked) <= 20
+
+
+@pytest.mark.parametrize("told", [OLD_ID, bytes(16)], ids=["the same", "none"])
+def test_a_topic_that_is_not_known_to_be_another_is_read(told: bytes) -> None:
+    broker = FakeBroker(ten_by_ten)
+    broker.topic_id = told
+    ranges, ids = [("orders", 0, 0, 30)], {"orders": OLD_ID}
+    with broker, RangeSource(broker.servers, ranges, SETTINGS, topic_ids=ids) as source:
+        starts = []
+        while (chunk := source.next_chunk()) is not None:
+            starts.append(chunk[3])
+    assert starts == [0, 10, 20]
 
 
 def deleted_below_fifty(name: str, request: Request) -> Any:

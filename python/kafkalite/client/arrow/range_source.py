@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kafkalite._native import fetched_end
-from kafkalite.client.admin import EARLIEST, EARLIEST_LOCAL, Admin
+from kafkalite.client.admin import EARLIEST, EARLIEST_LOCAL, Admin, uuid_text
 from kafkalite.client.network.cluster import BACKOFF_MS, Cluster
 from kafkalite.client.network.connection import Closing, Connection, broker_error, check, may_pass
 from kafkalite.client.network.servers import Servers
@@ -30,6 +30,7 @@ from kafkalite.errors import (
     ClientError,
     ConnectionFailedError,
     InvalidArgumentError,
+    LogDeletedError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
     RequestTimedOutError,
@@ -47,6 +48,10 @@ ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 
 # Later versions have compact arrays and tags, and name topics by id.
 FETCH_VERSION_MAX = 11
+
+# A topic whose id is known is looked up again after so long: consumers may pause for hours
+# between two chunks, and a fetch by name does not say that the topic was recreated meanwhile.
+TOPIC_AGE_S = 5.0
 
 # Bytes of an offset, as long as nothing is known, and what a fetch asks for at least.
 OFFSET_BYTES = 1 << 10
@@ -152,10 +157,15 @@ class RangeSource(Closing):
         ranges: Iterable[Range],
         settings: FetchSettings,
         on_loss: Callable[[str], None] | None = None,
+        topic_ids: Mapping[str, bytes] | None = None,
     ) -> None:
         """`on_loss` is told in a sentence of records that are gone, which are then skipped; without
-        it they raise."""
+        it they raise. `topic_ids` are those of the topics when the ranges were made, as far as they
+        are known: of a topic that has another nothing is read."""
         self._ahead = deque(ranges)
+        self._topic_ids = topic_ids or {}
+        self._looked_at = 0.0
+        """When the topic was looked up last (monotonic seconds), if its id is known."""
         self._settings = settings
         self._on_loss = on_loss
         self._cluster = Cluster(
@@ -235,6 +245,7 @@ class RangeSource(Closing):
     def _connected(self) -> Connection:
         if self._connection is not None and self._connection.is_open and self._is_sent:
             return self._connection
+        self._refuse_recreated()
         led = self._cluster.led(self._topic, self._partition)
         node_id, self._leader_epoch = led.leader, led.leader_epoch
         if self._connection is None or not self._connection.is_open or node_id != self._node_id:
@@ -246,6 +257,22 @@ class RangeSource(Closing):
             )
             self._node_id = node_id
         return self._connection
+
+    def _refuse_recreated(self) -> None:
+        """Raises `LogDeletedError` if the topic is another than that of the ranges."""
+        wanted = self._topic_ids.get(self._topic)
+        if wanted is None:
+            return
+        now = time.monotonic()
+        if now >= self._looked_at + TOPIC_AGE_S:
+            self._cluster.forget(self._topic)
+            self._looked_at = now
+        found = self._cluster.topic(self._topic).id
+        if any(found) and found != wanted:
+            raise LogDeletedError(
+                f"{self._name}: the topic was deleted and recreated since its offsets were looked "
+                f"up (its id was {uuid_text(wanted)}, it is {uuid_text(found)})"
+            )
 
     def _hang_up(self) -> None:
         self._is_sent = False
@@ -325,6 +352,7 @@ class RangeSource(Closing):
         self._is_empty = False
         if end < self._stop and self._connection is not None:
             try:
+                self._refuse_recreated()
                 self._send(self._connection)
             except ClientError:
                 self._hang_up()  # the next call says what is wrong

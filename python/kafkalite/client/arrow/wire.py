@@ -7,7 +7,7 @@
 The columns are those of `read_log` (`records.py`), from any broker that speaks Kafka's protocol.
 The rows are fixed once: from the log start (or `start`) to the end as it is then (or `stop`). Each
 consumer of the object has connections of its own and starts anew; memory holds two fetches and one
-Arrow batch.
+Arrow batch. A topic that is recreated meanwhile raises: its rows are others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -68,8 +68,8 @@ def read_arrow(
     Raises `BrokerError` for a topic that there is not, `InvalidArgumentError` for an unknown column
     or isolation, for offsets outside the log and for a time without a zone, `TypeError` for an
     argument of another type, `ConnectionFailedError`. What happens while streaming (retention
-    deleted what was still to be read, a broker was away for `timeout_ms`) the consumer raises in
-    its own class.
+    deleted what was still to be read, the topic was deleted and recreated, a broker was away for
+    `timeout_ms`) the consumer raises in its own class.
     """
     topics = set(texts("topic", topic))
     servers = texts("bootstrap_servers", bootstrap_servers)
@@ -90,15 +90,24 @@ def read_arrow(
     )
     settings = FetchSettings(isolation, poll_timeout_ms=timeout_ms)
     ranges: list[Range] = []
+    topic_ids: dict[str, bytes] = {}
 
     def open_source() -> RangeSource:
-        return RangeSource(servers, ranges, settings)
+        return RangeSource(servers, ranges, settings, topic_ids=topic_ids)
 
     rows(open_source, ranges=ranges)  # wrong columns and formats are told before all else
     is_committed = isolation == "read_committed"
     with Admin(servers, timeout_ms=timeout_ms) as admin:
+        # Before the offsets: those of a topic that is recreated meanwhile are of the new one.
+        topic_ids |= _ids(admin, topics)
         ranges += _ranges(admin, topics, asked_start, asked_stop, committed=is_committed)
     return LogRecords(rows(open_source, ranges=ranges))
+
+
+def _ids(admin: Admin, topics: Iterable[str]) -> dict[str, bytes]:
+    """By topic; none of brokers before 2.8, which do not tell."""
+    found = {name: admin.cluster.topic(name).id for name in sorted(topics)}
+    return {name: topic_id for name, topic_id in found.items() if any(topic_id)}
 
 
 def _ranges(
