@@ -188,3 +188,36 @@ def test_a_position_that_is_not_in_its_log_is_said(
         consumer.assign({(topic, 0): 2})
         assert [record.offset for record in consumer.poll(WAIT_MS)] == [7, 8, 9]
     assert f"{topic}-0 goes on at offset 7: offset 2 is not in its log" in caplog.messages
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+@pytest.mark.parametrize("giving_up", ["unsubscribe", "assign", "subscribe", "subscribe to none"])
+def test_what_was_read_of_assigned_partitions_is_committed_before_they_are_given_up(
+    servers: str, topic: str, giving_up: str, has_failed: bool
+) -> None:
+    """The positions were dropped, and what was read since the last commit was read again."""
+    other = f"{topic}-other"
+    with Admin(servers) as admin:
+        admin.create_topic(other, partitions=1)
+
+    def give_up() -> None:
+        if giving_up == "unsubscribe":
+            consumer.unsubscribe()
+        elif giving_up == "assign":
+            consumer.assign([(other, 0)])
+        else:
+            consumer.subscribe(other if giving_up == "subscribe" else [])
+
+    with Consumer(servers, group=topic, auto_commit_interval_ms=3_600_000) as consumer:
+        consumer.assign([(topic, 0)])
+        for record in consumer:
+            if record.offset == 3:
+                break
+        if has_failed:
+            try:
+                raise HandlerError
+            except HandlerError:
+                give_up()
+        else:
+            give_up()
+        assert (committed(servers, topic, topic) or 0) == (3 if has_failed else 4)

@@ -278,9 +278,9 @@ class Consumer(ConsumerLoop):
         special = {partition: start for partition, start in starts.items() if start < 0}
         found = self._admin.list_offsets(special) if special else {}
         # Nothing fails from here on: the consumer reads what it has read, or what it is told to.
-        self._fetcher.waiting.shut()
+        in_hand = self._end_assigned()
         if self._coordinator is not None:
-            self._coordinator.unsubscribe(time.monotonic() + CLOSE_MS / 1000)
+            self._coordinator.unsubscribe(time.monotonic() + CLOSE_MS / 1000, in_hand=in_hand)
         self._subscription_state.assign(assigned)
         self._leaders.create_once(topic for topic, _ in assigned)
         for partition, stop in stops.items():
@@ -316,13 +316,13 @@ class Consumer(ConsumerLoop):
                     sentence = f"topics has {each!r}, which is not a topic name; {meant}"
                     raise InvalidArgumentError(sentence)
             if not named:
-                self.unsubscribe()
+                self._unsubscribe()
                 return
         listener = Listener(on_assigned, on_revoked, on_lost)
         for name, function in listener._asdict().items():
             if function is not None and not callable(function):
                 raise wrong_type(name, function, "a function of a list of partitions")
-        self._fetcher.waiting.shut()
+        self._end_assigned()
         self._coordinator.subscribe(named, Listener(*map(self._called_back, listener)))
 
     def _called_back(self, function: OnPartitions | None) -> OnPartitions | None:
@@ -343,10 +343,13 @@ class Consumer(ConsumerLoop):
     @exclusive
     def unsubscribe(self) -> None:
         """Reads nothing any more, and leaves the group. What it commits is as in `close`."""
-        in_hand = sys.exc_info()[1] is None
-        self._fetcher.waiting.shut()
+        self._unsubscribe()
+
+    def _unsubscribe(self) -> None:
+        deadline = time.monotonic() + CLOSE_MS / 1000
+        in_hand = self._end_assigned(deadline)
         if self._coordinator is not None:
-            self._coordinator.unsubscribe(time.monotonic() + CLOSE_MS / 1000, in_hand=in_hand)
+            self._coordinator.unsubscribe(deadline, in_hand=in_hand)
         self._subscription_state.assign([])
 
     @property

@@ -208,6 +208,12 @@ class ConsumerCoordinator(Closing):
             name = self.group.options.group
             raise broker_error(REBALANCE_IN_PROGRESS, f"commit of group '{name}'")
 
+    def commit_assigned(self, *, in_hand: bool, deadline: float | None = None) -> None:
+        """Commits by itself where partitions are assigned that the group does not give, before
+        their positions are dropped: once, or again until the deadline (monotonic seconds)."""
+        if self._subscription is None:
+            self._commit_quietly(once=deadline is None, deadline=deadline, in_hand=in_hand)
+
     def commit_if_due(self) -> None:
         """Commits by itself, once in a while."""
         if self._commit_s is None or self._joining is not None:

@@ -5,6 +5,7 @@ _collect ──► the group joined? ──► leaders and positions ──► f
                   └──────────────────────── _wait ◄─────────────────────────┘ nothing so far
 """
 
+import sys
 import time
 from contextlib import suppress
 
@@ -63,6 +64,17 @@ class ConsumerLoop(Exclusive):
         self._fetcher.waiting.shut()
         self._subscription_state.confirm()
         return deadline
+
+    def _end_assigned(self, deadline: float | None = None) -> bool:
+        """Commits, if it does so by itself, what was read of partitions that the caller has
+        assigned and now gives up. Says whether they are taken to have dealt with what they got
+        last: not while an exception is under way, nor in the midst of a `poll` that is about to
+        give it."""
+        in_hand = sys.exc_info()[1] is None and not self._is_within
+        self._fetcher.waiting.shut()
+        if self._coordinator is not None:
+            self._coordinator.commit_assigned(in_hand=in_hand, deadline=deadline)
+        return in_hand
 
     def _has_to_return(self, deadline: float) -> bool:
         """Says whether the time is over, or `wakeup` was called, which is over then."""
