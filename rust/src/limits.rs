@@ -225,6 +225,10 @@ pub const APPEND_INFLATED_BYTES_IF_PUT_OFF: usize = 8 << 20;
 /// How long that thread waits where none of what it has may go first: what may is on its way to it.
 pub const TURN_WAIT: Duration = Duration::from_millis(1);
 
+/// Look-ups by time of one request go on in a log directory for so long; then the next request has
+/// its turn. One look-up is not interrupted.
+pub const SEARCH_PER_TURN: Duration = Duration::from_millis(10);
+
 /// Batches that are appended at once by a network thread; more than these by the directory's own.
 pub const APPEND_PIECES_AT_ONCE: usize = 4_096;
 

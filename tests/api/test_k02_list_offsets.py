@@ -1,5 +1,6 @@
 """ListOffsets by frames."""
 
+import select
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import kafkalite
 from api.batches import batch
 from api.raw import Connection
 from api.test_k21_delete_records import delete
+from kafkalite._native import BatchBuilder
 from kafkalite.protocol import messages
 
 T0 = 1_700_000_000_000
@@ -125,3 +127,34 @@ def test_unknown_partitions_and_repeated_ones_are_refused(
     asked = kind.ListOffsetsTopic(name=topic, partitions=[partition, partition])
     response = connection.ask("ListOffsets", 7, kind(replica_id=-1, topics=[asked]))
     assert [each.error_code for each in response.topics[0].partitions] == [42]
+
+
+def test_look_ups_of_one_request_do_not_hold_up_those_of_another(
+    broker: kafkalite.Broker, connection: Connection, timed_topic: str
+) -> None:
+    """A log directory has one thread for them, which searched all partitions of a request before it
+    turned to the next: for seconds where batches have to be inflated, or the disk is slow."""
+    partitions, large = range(64), "look-ups-that-take-long"
+    connection.create_topic(large, len(partitions))
+    builder = BatchBuilder("gzip")
+    builder.append(T0, None, bytes(96 << 20))
+    builder.append(T0 + 1, None, b"behind all that")
+    records = builder.finish()
+    produce = connection.produce_request(large, records)
+    (first,) = produce.topic_data[0].partition_data
+    for index in partitions:
+        first.index = index
+        answer = connection.ask("Produce", 9, produce)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+    kind = messages.ListOffsetsRequest
+    place = kind.ListOffsetsTopic.ListOffsetsPartition
+    asked = [place(partition_index=index, timestamp=T0 + 1) for index in partitions]
+    request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name=large, partitions=asked)])
+    with Connection(broker.bootstrap_servers) as other:
+        correlation_id = other.send(2, 7, request.encode(7))
+        # The first one may come before the long request, or while it searches.
+        for _ in range(2):
+            assert connection.list_offsets(timed_topic, T0 + 1).offset == 1
+        assert not select.select([other.socket], [], [], 0)[0], "it was answered first"
+        (found,) = other.receive(2, 7, correlation_id).topics
+    assert [each.offset for each in found.partitions] == [1] * len(partitions)

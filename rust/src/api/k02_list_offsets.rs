@@ -265,10 +265,11 @@ impl ListOffsets {
         place.map(|place| place.partition.directory())
     }
 
-    /// Looks up what is in memory, and searches the logs that lie where `may_search` allows it. May
-    /// block there: costs an index look-up and up to `index.interval.bytes` of reading for a time,
-    /// and the inflation of a batch.
-    pub fn search(&mut self, may_search: impl Fn(&Arc<LogDirectory>) -> bool) {
+    /// Looks up what is in memory, and searches the logs for which `may_search` says so, which is
+    /// asked before each; the others are left to another call. May block there: costs an index
+    /// look-up and up to `index.interval.bytes` of reading for a time, and the inflation of a
+    /// batch.
+    pub fn search(&mut self, mut may_search: impl FnMut(&Arc<LogDirectory>) -> bool) {
         for asked in &mut self.partitions {
             if let Ok(place) = &asked.place
                 && asked.found.is_none()

@@ -206,7 +206,7 @@ impl Reactor {
 
     pub(super) fn complete(&mut self, done: CallResult) {
         match done {
-            CallResult::NextDirectory(work) => self.ask_next_directory(work),
+            CallResult::Unfinished(work) => self.go_on(work),
             CallResult::Appended(appended) => self.on_appended(appended),
             CallResult::Fetched {
                 parked,
@@ -243,8 +243,8 @@ impl Reactor {
         }
     }
 
-    /// A call goes on in another log directory, unless nobody waits for it any more.
-    fn ask_next_directory(&mut self, mut work: StorageCall) {
+    /// A call goes on, in another log directory or behind others, unless nobody waits for it.
+    fn go_on(&mut self, mut work: StorageCall) {
         match &mut work {
             StorageCall::Fetch(call) => {
                 let state = self.slot(call.parked.connection, call.parked.slot);

@@ -2,7 +2,7 @@
 //! (`storage_io/`), and what becomes of them goes back to the reactor.
 //!
 //! A call stays within the log directory whose queue it has passed. What concerns several is made
-//! by a call each (`CallResult::NextDirectory`).
+//! by a call each (`CallResult::Unfinished`), and so is what would keep others waiting in one.
 
 pub mod append_batch;
 pub mod large_request;
@@ -10,6 +10,7 @@ pub mod large_request;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::api::k01_fetch::{Fetch, FetchRead};
 use crate::api::k02_list_offsets::ListOffsets;
@@ -17,7 +18,7 @@ use crate::clock::wall_ms;
 use crate::error::Result;
 use crate::limits::{
     APPEND_PIECES_AT_ONCE, LONG_ANSWER_BYTES, LONG_ANSWER_BYTES_IF_OTHERS_WAIT,
-    LONG_ANSWER_BYTES_PER_TURN, LONG_ANSWER_WAIT_MS,
+    LONG_ANSWER_BYTES_PER_TURN, LONG_ANSWER_WAIT_MS, SEARCH_PER_TURN,
 };
 use crate::log::directory::LogDirectory;
 use crate::net::outbox::{Flushed, Outbox, SpareAnswers};
@@ -62,8 +63,8 @@ pub struct FetchCall {
 
 /// The result of a storage call.
 pub enum CallResult {
-    /// It has to go on in another log directory.
-    NextDirectory(StorageCall),
+    /// It has to go on in another log directory, or in the same behind others.
+    Unfinished(StorageCall),
     Appended(Appended),
     Fetched {
         parked: Parked,
@@ -190,11 +191,14 @@ impl StorageCall {
                 parked,
                 mut request,
             } => {
-                request.search(is_here);
+                // From the first log on, so that each turn searches one.
+                let mut begun = None;
+                request.search(|directory| {
+                    is_here(directory)
+                        && begun.get_or_insert_with(Instant::now).elapsed() < SEARCH_PER_TURN
+                });
                 match request.next_directory() {
-                    Some(_) => {
-                        CallResult::NextDirectory(StorageCall::ListOffsets { parked, request })
-                    }
+                    Some(_) => CallResult::Unfinished(StorageCall::ListOffsets { parked, request }),
                     None => CallResult::ListedOffsets { parked, request },
                 }
             }
@@ -254,7 +258,7 @@ impl FetchCall {
     /// request is registered at its partitions.
     fn run(mut self, is_here: impl Fn(&Arc<LogDirectory>) -> bool) -> CallResult {
         if !self.fetch.read_logs(&mut self.fetch_read, &is_here) {
-            return CallResult::NextDirectory(StorageCall::Fetch(self));
+            return CallResult::Unfinished(StorageCall::Fetch(self));
         }
         if !self.is_registered {
             deregister_fetch(&mut self.fetch, self.parked);
@@ -269,7 +273,7 @@ impl FetchCall {
             }
             self.fetch_read.clear();
             if !self.fetch.read_logs(&mut self.fetch_read, &is_here) {
-                return CallResult::NextDirectory(StorageCall::Fetch(self));
+                return CallResult::Unfinished(StorageCall::Fetch(self));
             }
         }
         let is_due = self.is_due();
