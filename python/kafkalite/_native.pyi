@@ -40,6 +40,7 @@ __all__ = [
     "Moves",
     "Outbound",
     "PartitionFigures",
+    "ProducerEntries",
     "ProducerEntry",
     "Re2",
     "RecordAccumulator",
@@ -555,7 +556,8 @@ class Logs:
         first record, once all are committed;
         `delete_records`, those below an offset: the low watermark, once no replica that lives has
         them any more;
-        `describe_producers`: a list of ProducerEntry, by producer id."""
+        `describe_producers`: ProducerEntries;
+        `has_open_transaction`, of a producer id: true or false."""
 
     def answer(self, number: int) -> Any:
         """The answer to a call, or its error; once."""
@@ -973,6 +975,13 @@ class ProducerEntry:
     def last_sequence(self) -> int: ...
     @property
     def last_offset(self) -> int: ...
+
+@final
+class ProducerEntries:
+    """Gives the states of a log's producers once, by producer id; each is made when it is taken."""
+
+    def __iter__(self) -> ProducerEntries: ...
+    def __next__(self) -> ProducerEntry: ...
 
 @final
 class SegmentInfo:

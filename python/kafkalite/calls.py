@@ -18,7 +18,7 @@ from kafkalite.tasks import Future, TimedOutError
 
 T = TypeVar("T")
 
-CallName = Literal["append", "delete_records", "describe_producers"]
+CallName = Literal["append", "delete_records", "describe_producers", "has_open_transaction"]
 
 SILENCE = "its log directory does not answer"
 
@@ -86,10 +86,15 @@ class LogCalls:
         TimedOutError where too many requests wait for the log directory already."""
         return self._ask_for_client(topic, partition, "delete_records", offset)
 
-    def describe_producers(self, topic: str, partition: int) -> Future[list[_native.ProducerEntry]]:
+    def describe_producers(self, topic: str, partition: int) -> Future[_native.ProducerEntries]:
         """The producers that a log knows, for a client, by their ids. TimedOutError as of
-        `delete_records`."""
+        `delete_records`. There may be a million: who goes through them does so in slices."""
         return self._ask_for_client(topic, partition, "describe_producers")
+
+    def has_open_transaction(self, topic: str, partition: int, producer_id: int) -> Future[bool]:
+        """Says whether a producer has begun a transaction in a log that no marker has ended.
+        TimedOutError as of `delete_records`."""
+        return self._ask_for_client(topic, partition, "has_open_transaction", producer_id)
 
     def append(
         self,

@@ -62,7 +62,9 @@ mod _native {
     #[pymodule_export]
     use crate::py::codec::{MessageCodec, message_layout, message_versions};
     #[pymodule_export]
-    use crate::py::engine::{AppendInfo, Log, LogOffsets, ProducerEntry, SegmentInfo};
+    use crate::py::engine::{
+        AppendInfo, Log, LogOffsets, ProducerEntries, ProducerEntry, SegmentInfo,
+    };
     #[pymodule_export]
     use crate::py::engine_for_tests::{AbortedTransaction, LoadedLog, LogDirectory, LogForTests};
     #[pymodule_export]

@@ -35,7 +35,7 @@ async def handle(
     kind = messages.DescribeProducersResponse
     response = kind()
     known: dict[tuple[str, int], Row] = {}
-    describing: list[tuple[Row, Future[list[_native.ProducerEntry]]]] = []
+    describing: list[tuple[Row, Future[_native.ProducerEntries]]] = []
     sliced = context.tasks.sliced
     async for topic in sliced(message.topics):
         described = kind.TopicResponse(name=topic.name)
@@ -52,9 +52,12 @@ async def handle(
     await in_time(context, request, WAIT_MS, [asked for _, asked in describing])
     async for row, asked in sliced(describing):
         try:
-            row.active_producers = [_state(each) for each in answer_of(asked)]
+            producers = answer_of(asked)
         except KafkaliteError as error:
             row.error_code, row.error_message = error.kafka_code, str(error)
+        else:
+            async for each in sliced(producers):
+                row.active_producers.append(_state(each))
     return response
 
 

@@ -152,14 +152,10 @@ class MarkerWriter:
         if self._leader_elsewhere(topic, partition) is not None:
             return False
         try:
-            entries = await self._context.logs.describe_producers(topic, partition)
+            logs, producer_id = self._context.logs, producer.producer_id
+            return await logs.has_open_transaction(topic, partition, producer_id)
         except KafkaliteError:
             return True
-        return any(
-            each.producer_id == producer.producer_id
-            and each.current_transaction_first_offset is not None
-            for each in entries
-        )
 
     async def write(
         self, producer: Producer, partitions: Iterable[TopicPartition]

@@ -32,6 +32,7 @@ use super::segment::open_segments::OpenSegments;
 use super::state::ends::{LogEnds, LogOffsets, LogPosition};
 use super::state::epochs::LeaderEpochs;
 use super::state::name_changes::NameChanges;
+use super::state::producer_entry::ProducerEntry;
 use super::state::producers::ProducerState;
 use super::state::snapshots::ProducerSnapshots;
 use super::state::traffic::Traffic;
@@ -271,9 +272,22 @@ impl Log {
         drop(self.lock_appender());
     }
 
-    /// A copy of the producer state, for DescribeProducers and tests.
+    /// A copy of the producer state, for the cleaner and tests.
     pub fn producers(&self) -> ProducerState {
         self.lock_appender().producers.clone()
+    }
+
+    /// One value per producer, in no order. There may be a million, and appends wait meanwhile.
+    pub fn map_producers<T>(&self, of: impl FnMut((i64, &ProducerEntry)) -> T) -> Vec<T> {
+        let appender = self.lock_appender();
+        appender.producers.producers().map(of).collect()
+    }
+
+    /// A producer has begun a transaction here that no marker has ended.
+    pub fn has_open_transaction(&self, producer_id: i64) -> bool {
+        let appender = self.lock_appender();
+        let producer = appender.producers.get(producer_id);
+        producer.is_some_and(|entry| entry.current_transaction_first_offset.is_some())
     }
 
     /// The guard with which a transactional batch is to be appended once its coordinator has

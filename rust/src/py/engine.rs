@@ -15,7 +15,6 @@ use crate::log::config::LogConfig;
 use crate::log::log as engine;
 use crate::log::read::ReadIsolation;
 use crate::log::segment::Segment;
-use crate::log::state::producers::ProducerState;
 
 use super::door::{enter, raise};
 
@@ -56,21 +55,39 @@ pub struct ProducerEntry {
 
 impl ProducerEntry {
     /// By producer id.
-    pub fn all_of(state: &ProducerState) -> Vec<ProducerEntry> {
-        let mut producers: Vec<ProducerEntry> = state
-            .producers()
-            .map(|(producer_id, entry)| ProducerEntry {
-                producer_id,
-                producer_epoch: entry.producer_epoch,
-                coordinator_epoch: entry.coordinator_epoch,
-                last_timestamp: entry.last_timestamp,
-                current_transaction_first_offset: entry.current_transaction_first_offset,
-                last_sequence: entry.last_sequence(),
-                last_offset: entry.last_batch().map_or(-1, |batch| batch.last_offset),
-            })
-            .collect();
-        producers.sort_by_key(|one| one.producer_id);
+    pub fn all_of(log: &engine::Log) -> Vec<ProducerEntry> {
+        let mut producers = log.map_producers(|(producer_id, entry)| ProducerEntry {
+            producer_id,
+            producer_epoch: entry.producer_epoch,
+            coordinator_epoch: entry.coordinator_epoch,
+            last_timestamp: entry.last_timestamp,
+            current_transaction_first_offset: entry.current_transaction_first_offset,
+            last_sequence: entry.last_sequence(),
+            last_offset: entry.last_batch().map_or(-1, |batch| batch.last_offset),
+        });
+        producers.sort_unstable_by_key(|one| one.producer_id);
         producers
+    }
+}
+
+/// Each becomes an object when Python comes to it: a million at once would keep the GIL.
+#[pyclass(module = "kafkalite._native")]
+pub struct ProducerEntries(std::vec::IntoIter<ProducerEntry>);
+
+impl ProducerEntries {
+    pub fn of(log: &engine::Log) -> ProducerEntries {
+        ProducerEntries(ProducerEntry::all_of(log).into_iter())
+    }
+}
+
+#[pymethods]
+impl ProducerEntries {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&mut self) -> Option<ProducerEntry> {
+        self.0.next()
     }
 }
 

@@ -307,8 +307,7 @@ impl LogForTests {
     }
 
     fn producers(&self, py: Python<'_>) -> PyResult<Vec<ProducerEntry>> {
-        let state = enter(py, || Ok(self.inner.producers()))?;
-        Ok(ProducerEntry::all_of(&state))
+        enter(py, || Ok(ProducerEntry::all_of(&self.inner)))
     }
 
     /// The byte at which the batch that holds `offset` begins.

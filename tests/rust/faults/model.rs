@@ -208,6 +208,11 @@ fn check_producers(log: &Log, served: &[PlainBatch], case: &str) {
         let known = entry.map(|entry| (entry.producer_epoch, entry.last_sequence()));
         assert_eq!(known, Some((epoch, last_sequence)), "{case}: producer {id}");
         let transaction = entry.and_then(|entry| entry.current_transaction_first_offset);
+        assert_eq!(
+            log.has_open_transaction(id),
+            transaction.is_some(),
+            "{case}: {id}"
+        );
         let start = start_of(log, served);
         if transaction.is_none_or(|first| first >= start) {
             assert_eq!(

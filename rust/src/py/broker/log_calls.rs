@@ -20,7 +20,7 @@ use crate::net::control::{log_lifecycle, metadata_append};
 use crate::net::storage_io::{QueueId, QueueKind};
 use crate::node::MetadataDelta;
 use crate::py::door::{enter, raise};
-use crate::py::engine::{Log, ProducerEntry};
+use crate::py::engine::{Log, ProducerEntries};
 use crate::replica::Partition;
 
 /// Makes the answer of a call an object.
@@ -200,7 +200,11 @@ fn call_named(name: &str, arguments: &Bound<'_, PyTuple>) -> PyResult<LogOperati
             let (offset,) = arguments.extract()?;
             Ok(LogOperation::DeleteRecords(offset))
         }
-        "describe_producers" => Ok(ask(|log| Ok(ProducerEntry::all_of(&log.producers())))),
+        "describe_producers" => Ok(ask(|log| Ok(ProducerEntries::of(log)))),
+        "has_open_transaction" => {
+            let (producer_id,) = arguments.extract()?;
+            Ok(ask(move |log| Ok(log.has_open_transaction(producer_id))))
+        }
         _ => {
             let sentence = format!("logs have no call {name}");
             Err(raise(arguments.py(), &Error::InvalidArgument(sentence)))
