@@ -7,14 +7,18 @@ use std::time::Duration;
 /// allocated for them.
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
 
-/// Bytes that one batch may inflate to; beyond it the batch is refused as invalid. It
+/// Bytes that a batch of a producer may inflate to; beyond it the batch is refused as invalid. It
 /// bounds the time that goes into a request, and the memory of readers that inflate a batch
 /// as a whole, as clients do. The cleaner may have to write such a batch again with longer time
-/// deltas, and it must still be one.
+/// deltas, and it must still be one: what is in a log may inflate to [`BATCH_BYTES_MAX`].
 pub const INFLATED_BYTES_MAX: usize = 256 << 20;
 
 /// Ratio of inflated to compressed bytes above which a batch is called a bomb.
 pub const INFLATION_RATIO_MAX: usize = 4096;
+
+/// Partitions of one append that may inflate an `INFLATE_WINDOW_BYTES` each, beyond what all of
+/// them may.
+pub const APPEND_WINDOWS_BESIDE: usize = 16;
 
 /// Inflated bytes up to which nobody asks for the ratio.
 pub const INFLATION_RATIO_FREE_BYTES: usize = 16 << 20;

@@ -53,6 +53,21 @@ fn offsets(appended: &Appended) -> Vec<(u64, usize, i64)> {
     .collect()
 }
 
+/// They waited behind all that had been put off before.
+#[test]
+fn small_compressed_records_of_other_partitions_do_not_wait_with_costly_ones() {
+    let world = World::new(&[(1, 4, &[1]), (1, 4, &[1])]);
+    let (hot, calm) = (&world.leader(0), &world.leader(1));
+    let mut builder = BatchBuilder::new(BatchOptions {
+        codec: Codec::Lz4,
+        ..BatchOptions::default()
+    });
+    builder.append(NOW_MS, None, Some(b"small"), &[]).unwrap();
+    let small = builder.finish().unwrap();
+    let appended = call(&[(1, hot, costly()), (2, calm, small)]).append(NOW_MS);
+    assert_eq!(offsets(&appended), [(2, 1, 0)]);
+}
+
 #[test]
 fn what_follows_records_that_were_put_off_is_appended_behind_them() {
     let world = World::new(&[(1, 4, &[1]), (1, 4, &[1])]);
@@ -89,7 +104,8 @@ fn what_follows_records_that_were_put_off_is_appended_behind_them() {
     let last = early.put_off.remove(0).append(NOW_MS);
     assert_eq!(offsets(&last), [(1, 0, 3)]);
 
-    assert!(hot.nobody_waits() && !hot.others_are_put_off());
+    assert!(hot.nobody_waits());
+    assert_eq!(hot.turns_open(), 0);
     let at_once = call(&[(1, hot, small())]).append(NOW_MS);
     assert_eq!(offsets(&at_once), [(1, 0, 4)]);
 }

@@ -43,8 +43,9 @@ pub struct Partition {
     pub(super) leader_high_watermark: AtomicI64,
     pub log: Arc<Log>,
     pub waiters: Arc<Waiters>,
-    /// Of records that were put off since it takes long to judge them.
-    turns: Turns,
+    /// Of records that were put off since it takes long to judge them, by the replica before this
+    /// one too: they are for the same log.
+    turns: Arc<Turns>,
     home: Home,
     /// Its knowledge of the other replicas, where it leads them. `None`: there is no other.
     pub(super) leading: Option<Leading>,
@@ -125,7 +126,7 @@ impl Partition {
             leader_high_watermark: AtomicI64::new(-1),
             log,
             waiters,
-            turns: Turns::default(),
+            turns: older.map_or_else(Arc::default, |older| older.turns.clone()),
             home: Home::new(directory),
             leading: leads_others.then(|| Leading::new(replication.node_id, registration)),
             replication: replication.clone(),
@@ -287,9 +288,9 @@ impl Partition {
         self.turns.nobody_waits()
     }
 
-    /// Something is put off for a partition of this node.
-    pub fn others_are_put_off(&self) -> bool {
-        self.replication.turns_open.load(Ordering::Relaxed) > 0
+    /// Pieces that are put off, for any partition of this node.
+    pub fn turns_open(&self) -> usize {
+        self.replication.turns_open.load(Ordering::Relaxed)
     }
 
     /// A turn for records that are put off, which has to end (`Turns::take`).

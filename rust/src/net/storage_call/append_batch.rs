@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::limits::{
-    APPEND_INFLATED_BYTES, APPEND_INFLATED_BYTES_IF_PUT_OFF, RECEIVE_BUFFERS_KEPT,
-    STAGED_BYTES_MAX, TURN_WAIT,
+    APPEND_INFLATED_BYTES, APPEND_INFLATED_BYTES_IF_PUT_OFF, APPEND_WINDOWS_BESIDE,
+    INFLATE_WINDOW_BYTES, RECEIVE_BUFFERS_KEPT, STAGED_BYTES_MAX, TURN_WAIT,
 };
 use crate::log::append::AppendInfo;
 use crate::replica::{Batches, Partition};
@@ -200,12 +200,14 @@ impl AppendBatch {
     /// is for a partition where something waits that was put off.
     fn append_at_once(mut self, now_ms: i64) -> Appended {
         let one = self.pieces.first().map(|piece| &piece.partition);
-        let others_are_put_off = one.is_some_and(|partition| partition.others_are_put_off());
+        let others_are_put_off = one.is_some_and(|partition| partition.turns_open() > 0);
         let mut inflated_bytes_left = if others_are_put_off {
             APPEND_INFLATED_BYTES_IF_PUT_OFF
         } else {
             APPEND_INFLATED_BYTES
         };
+        // Small batches of others do not have to wait where one partition's have taken all of it.
+        let mut windows_left = APPEND_WINDOWS_BESIDE;
         let mut put_off = Vec::new();
         let mut results: Vec<Option<Result<AppendInfo>>> = Vec::new();
         results.resize_with(self.pieces.len(), || None);
@@ -222,6 +224,10 @@ impl AppendBatch {
                     .map(|slice| (slice.piece, partition.take_turn()));
                 put_off.extend(turns);
                 continue;
+            }
+            if inflated_bytes_left < INFLATE_WINDOW_BYTES && windows_left > 0 {
+                windows_left -= 1;
+                inflated_bytes_left = INFLATE_WINDOW_BYTES;
             }
             let batches = group.iter_mut().map(Slice::batches);
             let appended = partition.append_within(batches, now_ms, &mut inflated_bytes_left);
@@ -294,6 +300,7 @@ impl AppendBatch {
         let mut results: Vec<Option<Result<AppendInfo>>> = Vec::new();
         results.resize_with(self.pieces.len(), || None);
         let mut inflated_bytes_left = usize::MAX;
+        let one = self.pieces.first().map(|piece| piece.partition.clone());
         let is_enough = |left: usize| usize::MAX - left >= APPEND_INFLATED_BYTES;
         for mut slice in slices(&self.pieces, &mut self.buffers) {
             let (partition, turn) = (slice.partition, slice.turn.unwrap_or_default());
@@ -311,7 +318,9 @@ impl AppendBatch {
         let pieces = std::mem::take(&mut self.pieces).into_iter().zip(results);
         let (done, left): (Vec<_>, Vec<_>) = pieces.partition(|(_, result)| result.is_some());
         if done.is_empty() {
-            std::thread::sleep(TURN_WAIT);
+            // All that wait together sleep so long before the first of them is asked again.
+            let turns_open = one.map_or(1, |partition| partition.turns_open()).max(1);
+            std::thread::sleep(TURN_WAIT / u32::try_from(turns_open).unwrap_or(u32::MAX));
         }
         let (pieces, results) = done.into_iter().unzip();
         self.pieces = left.into_iter().map(|(piece, _)| piece).collect();
