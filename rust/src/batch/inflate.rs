@@ -25,14 +25,14 @@ use super::compression::{
 };
 use crate::error::{Error, Result};
 use crate::limits::{
-    INFLATED_BYTES_MAX, INFLATION_RATIO_FREE_BYTES, INFLATION_RATIO_MAX, SCRATCH_BYTES_KEPT_MAX,
+    BATCH_BYTES_MAX, INFLATION_RATIO_FREE_BYTES, INFLATION_RATIO_MAX, SCRATCH_BYTES_KEPT_MAX,
 };
 
 /// Bytes that a stream of `compressed_bytes` may inflate to before it is refused as a bomb.
 pub fn inflated_bytes_max(compressed_bytes: usize) -> usize {
     compressed_bytes
         .saturating_mul(INFLATION_RATIO_MAX)
-        .clamp(INFLATION_RATIO_FREE_BYTES, INFLATED_BYTES_MAX)
+        .clamp(INFLATION_RATIO_FREE_BYTES, BATCH_BYTES_MAX)
 }
 
 /// Inflates one stream into `output`, which is cleared first. `magic` is the format of the batch
@@ -52,6 +52,8 @@ pub struct Inflater {
     lz4_block: Vec<u8>,
     /// Bytes that may still be inflated, by all streams together.
     pub left_bytes: usize,
+    /// Bytes that one stream may inflate to, whatever its own size allows.
+    pub stream_bytes_max: usize,
 }
 
 impl Default for Inflater {
@@ -62,6 +64,7 @@ impl Default for Inflater {
             snappy: snap::raw::Decoder::new(),
             lz4_block: Vec::new(),
             left_bytes: usize::MAX,
+            stream_bytes_max: usize::MAX,
         }
     }
 }
@@ -135,7 +138,7 @@ impl Inflater {
         };
         Ok(Inflation {
             stream,
-            bytes_max: inflated_bytes_max(input.len()),
+            bytes_max: inflated_bytes_max(input.len()).min(self.stream_bytes_max),
             inflated_bytes: 0,
             is_over: false,
         })

@@ -7,7 +7,7 @@ use crate::batch::header::RECORD_BATCH_OVERHEAD;
 use crate::batch::inflate::Inflater;
 use crate::batch::stream::RawRecords;
 use crate::error::Result;
-use crate::limits::{SCRATCH_BYTES_KEPT_MAX, SCRATCHES_KEPT_MAX};
+use crate::limits::{INFLATED_BYTES_MAX, SCRATCH_BYTES_KEPT_MAX, SCRATCHES_KEPT_MAX};
 
 /// The readers and memory that compressed batches are inflated with and into. Memory for it is
 /// taken when the first of them comes, out of a pool if there is one, and goes back there.
@@ -81,6 +81,7 @@ impl Scratch<'_> {
         let memory = self.memory.get_or_insert_with(|| {
             let mut memory = pool.and_then(ScratchPool::take).unwrap_or_default();
             memory.inflater.left_bytes = bytes_max.unwrap_or(usize::MAX);
+            memory.inflater.stream_bytes_max = INFLATED_BYTES_MAX;
             memory
         });
         let ScratchMemory { inflater, inflated } = memory;
