@@ -10,7 +10,7 @@ from kafkalite.groups.coordinator import GroupCoordinator
 from kafkalite.groups.events import SyncRequest
 from kafkalite.protocol import codes
 
-HALF_BYTES = 16 << 20
+SHARE_BYTES = 16 << 20
 METADATA = b"\0\1" + bytes(1_000_000)
 FULL = codes.COORDINATOR_NOT_AVAILABLE
 
@@ -92,10 +92,10 @@ def test_members_out_of_the_log_count_until_their_partition_is_let_go() -> None:
     assert held_by_members(loaded) == 0
 
 
-def test_members_take_half_of_the_memory_of_requests_at_most() -> None:
+def test_members_take_a_quarter_of_the_memory_of_requests_at_most() -> None:
     """Who is there already may come back: a group must not lose its members to others."""
     host, coordinator = roomy()
-    host.core.may_hold_bytes = 2 * HALF_BYTES
+    host.core.may_hold_bytes = 4 * SHARE_BYTES
     small = join(coordinator, "small")
     join(coordinator, "static", instance="i", metadata=METADATA)
     host.run()
@@ -107,7 +107,7 @@ def test_members_take_half_of_the_memory_of_requests_at_most() -> None:
             break
         count += 1
     assert answers[0].error_code == FULL
-    assert host.core.held_bytes <= HALF_BYTES < host.core.held_bytes + 1_100_000
+    assert host.core.held_bytes <= SHARE_BYTES < host.core.held_bytes + 1_100_000
     again = join(coordinator, "small", small[0].member_id)
     host.run()
     assert again[0].error_code == codes.NONE

@@ -120,15 +120,16 @@ class GroupCoordinator:
         return int(own.get("max.message.bytes", self._host.config["message.max.bytes"]))
 
     def _has_room(self, growth_bytes: int) -> bool:
-        """Whether members may take so much more memory: half of what requests may take is left to
-        others, since it is not given back before sessions end."""
+        """Whether members may take so much more memory: no more than a quarter of what requests
+        may take, since it is not given back before sessions end, and with half of it used requests
+        wait for slow disks."""
         if growth_bytes <= 0:
             return True
         held_bytes = sum(each.counted_bytes for each in self.runtime.shards)
         if not held_bytes:
             return True
         if self._held_bytes_max is None:
-            self._held_bytes_max = self._host.core.figures().counts()["held_bytes_max"] // 2
+            self._held_bytes_max = self._host.core.figures().counts()["held_bytes_max"] // 4
         return held_bytes + growth_bytes <= self._held_bytes_max
 
     def heartbeat(
