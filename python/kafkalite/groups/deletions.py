@@ -6,7 +6,7 @@ stay: just that is forgotten before the commit (`before`), and left out when it 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from kafkalite.coordinator.machine import Append, Moment
@@ -24,18 +24,22 @@ Places = set[tuple[str, int]]
 
 
 class _Deletion:
-    """Offsets of some groups in some topics."""
+    """Offsets of some groups, in topics or just in some partitions."""
 
     def __init__(
         self,
-        topics: frozenset[str],
+        names: Collection[str] | Collection[tuple[str, int]],
         groups: Iterable[str],
         tombstones: Callable[[str, Places], Iterator[Append]],
     ) -> None:
-        self.topics = topics
+        self._names = frozenset[str | tuple[str, int]](names)
         self.committed: dict[str, Places] = {group_id: set() for group_id in groups}
         """Groups that are left -> what they have committed since."""
         self.appends = self._make(tombstones)
+
+    def has(self, place: tuple[str, int]) -> bool:
+        """Says whether it forgets the offsets of a partition."""
+        return place in self._names or place[0] in self._names
 
     def _make(
         self, tombstones: Callable[[str, Places], Iterator[Append]]
@@ -57,14 +61,15 @@ class Deletions:
 
     def add(
         self,
-        topics: frozenset[str],
+        names: Collection[str] | Collection[tuple[str, int]],
         groups: Iterable[str],
         tombstones: Callable[[str, Places], Iterator[Append]],
         moment: Moment,
     ) -> None:
-        """Has the groups' offsets in the topics forgotten, from the next step on. `tombstones`
-        makes those of a group one after the other, each without what is in the set by then."""
-        self._queue.append(_Deletion(topics, groups, tombstones))
+        """Has the groups' offsets in the topics, or partitions, forgotten, from the next step on.
+        `tombstones` makes those of a group one after the other, each without what is in the set by
+        then."""
+        self._queue.append(_Deletion(names, groups, tombstones))
         self.wake_ms = moment.now_ms
 
     def step(self, moment: Moment) -> list[Append]:
@@ -92,7 +97,7 @@ class Deletions:
             if committed is None:
                 continue
             places = [(each.topic, each.partition) for each in request.offsets]
-            new = [each for each in places if each[0] in deletion.topics and each not in committed]
+            new = [each for each in places if deletion.has(each) and each not in committed]
             committed.update(new)
             found.update(dict.fromkeys(new))
         return list(found)

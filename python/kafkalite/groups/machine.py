@@ -208,9 +208,8 @@ class GroupMachine:
         has_more = bool(kept) or self.offsets.count_of(group.group_id) > len(expired)
         if len(expired) > STEP_OFFSETS:
             # The group has its turn the next time.
-            names = frozenset(topic for topic, _ in expired)
             tombstones = partial(self._forget_each, partitions=expired)
-            self._deletions.add(names, [group.group_id], tombstones, moment)
+            self._deletions.add(expired, [group.group_id], tombstones, moment)
             return []
         # A deletion that fails is tried again the next time.
         if not has_more and group.state == EMPTY and not group.members.pending:
