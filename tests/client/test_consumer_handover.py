@@ -16,9 +16,11 @@ import pytest
 from client.fake import FakeBroker
 from client.filled import fill
 from client.logs import TOPIC, Logs, value
+from kafkalite._native import BatchBuilder
 from kafkalite.client import Admin, Consumer, GroupOptions, Producer
 from kafkalite.client.consumer.fetched import Given, Record
-from kafkalite.errors import InvalidArgumentError
+from kafkalite.errors import BrokerError, InvalidArgumentError
+from kafkalite.protocol.codes import TOPIC_AUTHORIZATION_FAILED
 
 ZERO, ONE = (TOPIC, 0), (TOPIC, 1)
 WAIT_S = 30
@@ -230,6 +232,28 @@ def test_a_handler_that_raises_wherever_it_comes_costs_no_record(servers: str, m
     assert raised > 20
     assert seen == list(range(len(seen)))
     assert consumer._is_closed
+
+
+def test_answers_without_records_are_passed_beside_a_partition_in_error() -> None:
+    """The partition went back before them at each error of the other one, for good."""
+    logs = Logs({0: 8, 1: 1})
+    for number in range(3):
+        markers = BatchBuilder(base_offset=3 * number, control=True)
+        for _ in range(3):
+            markers.append(0, b"\0\0\0\0", b"\0\0\0\0\0\0", [])
+        logs.batches[0][number] = markers.finish()
+    logs.batches_max = 1
+    logs.codes[1] = TOPIC_AUTHORIZATION_FAILED
+    seen: list[int] = []
+    with FakeBroker(logs) as broker, Consumer(broker.servers) as consumer:
+        consumer.assign({ZERO: 0, ONE: 0})
+        deadline = time.monotonic() + WAIT_S
+        while len(seen) < 15 and time.monotonic() < deadline:
+            try:
+                seen += [record.offset for record in consumer.poll(1_000)]
+            except BrokerError:
+                time.sleep(0.2)  # until the other one may fail again
+    assert seen == list(range(9, 24))
 
 
 class RaisesAt:

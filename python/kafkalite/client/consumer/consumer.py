@@ -493,6 +493,7 @@ class Consumer(ConsumerLoop):
             records = [] if is_over else waiting.take_records(self._records_max, given)
             if records or self._has_to_return(deadline):
                 return records
+            given.clear()  # of an answer without records nothing was the caller's
 
     def __iter__(self) -> Iterator[Record]:
         """Records, until `wakeup` is called. Whoever leaves the loop has had the records up to the
