@@ -31,8 +31,10 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   /** In place of a length or a message: a sentence follows, and the connection ends. */
   private static final int FAILURE = -1;
 
-  /** Within which a broker takes a connection, and has begun to answer. */
   private static final int CONNECT_MS_MAX = 10_000;
+
+  /** Within which a broker has begun to answer: it says after 30 s that it has no memory for that. */
+  private static final int BEGIN_MS_MAX = 40_000;
 
   private final SocketChannel channel;
   private final Selector selector;
@@ -74,8 +76,8 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
   }
 
   /** A connection to a broker's endpoint at this address, which fails if it does not answer soon. */
-  static Endpoint ofBroker(String address) throws IOException {
-    return new Endpoint(address, null, CONNECT_MS_MAX);
+  static Endpoint ofBroker(String address, long pollTimeoutMs) throws IOException {
+    return new Endpoint(address, null, Math.min(pollTimeoutMs, BEGIN_MS_MAX));
   }
 
   /** A connection to a child, which says itself that it waits for too long. */

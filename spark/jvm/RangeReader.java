@@ -96,7 +96,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     long pollTimeoutMs = request.path("client").path("poll.timeout.ms").asLong();
     request.remove(List.of("bootstrap.servers", "client")); // a broker reads its own logs only
     try {
-      endpoint = Endpoint.ofBroker(range.endpoint());
+      endpoint = Endpoint.ofBroker(range.endpoint(), pollTimeoutMs);
       begin(endpoint, request);
       endpoint.limitSilence(pollTimeoutMs);
       return true;
