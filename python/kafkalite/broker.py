@@ -188,7 +188,7 @@ def _serve(
     # Without its program nobody is left to wait for: the controllers are gone with it, or fence it.
     is_controlled = config["controlled.shutdown.enable"] and not is_broken
     if is_controlled and not is_orphan.is_set():
-        _leave(metadata, stop_signals)
+        _leave(metadata, stop_signals, is_orphan)
     context.begin_stop()
     if arrow_server is not None:
         arrow_server.stop()
@@ -203,14 +203,16 @@ def _serve(
     return 1 if is_broken or not is_clean else 0
 
 
-def _leave(metadata: Metadata, stop_signals: set[signal.Signals]) -> None:
-    """Has the controllers let the broker go, or a second signal end the wait for that."""
-
+def _leave(
+    metadata: Metadata, stop_signals: set[signal.Signals], is_orphan: threading.Event
+) -> None:
+    """Has the controllers let the broker go, or a second signal end the wait for that, or the end
+    of the program that has started it."""
     due = time.monotonic() + SAME_SIGNAL_S
 
     def give_up() -> None:
         signal.sigwait(stop_signals)
-        while time.monotonic() < due:
+        while time.monotonic() < due and not is_orphan.is_set():
             signal.sigwait(stop_signals)
         metadata.leave_at_once()
 
