@@ -142,16 +142,20 @@ class LocalCluster:
         self._controller.stop()
         if self._temporary is not None:
             folder, self._temporary = Path(self._temporary), None
-            kept = self._logs(folder) if self._has_failed else None
-            for each in folder.iterdir():
-                if each != kept:
-                    shutil.rmtree(each, ignore_errors=True)
-            if kept is None:
-                shutil.rmtree(folder, ignore_errors=True)
+            if self._has_failed:
+                self._remove_data(folder)
             else:
-                self._tell(f"the logs stay in {kept}")
+                shutil.rmtree(folder, ignore_errors=True)
         if self._at_exit is not None:
             self._at_exit.detach()
+
+    def _remove_data(self, folder: Path) -> None:
+        logs = self._logs(folder)
+        with suppress(OSError):  # somebody has removed it
+            for each in folder.iterdir():
+                if each != logs:
+                    shutil.rmtree(each, ignore_errors=True)
+            self._tell(f"the logs stay in {logs}")
 
     def _stop(self, broker: Broker) -> None:
         """Stops a broker cleanly: one that has no controller left does not wait for it."""
