@@ -302,7 +302,7 @@ def test_a_restart_that_fails_loses_no_record(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_misspelt_key_of_a_broker_is_told_where_it_stands() -> None:
     """It stood in the log alone, which nobody reads of a broker that serves."""
-    with pytest.warns(UserWarning, match=r"key num\.partition: is num\.partitions meant") as told:
+    with pytest.warns(UserWarning, match=r"did you mean num\.partitions\?") as told:
         kafkalite.Broker(config={"num.partition": 3})
     assert [each.filename for each in told] == [__file__]
 

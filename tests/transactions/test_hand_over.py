@@ -348,19 +348,23 @@ def end_prepared(hands: dict[tuple[str, str], Hand]) -> None:
 
 
 def cut_markers(data: Path, hands: dict[tuple[str, str], Hand]) -> None:
-    """A killed broker had not come to the last markers, nor to Complete behind them."""
+    """A killed broker had not come to the last markers, nor to Complete behind them. Once a
+    partition: what is behind the first of several goes with it, in whichever order they came."""
+    names: dict[str, list[str]] = {}
     for client, row, partitions in hands.values():
         if row.commits is None:
             continue
         *marked, state = partitions
+        names.setdefault(state, []).append(client.name)
         for partition in marked:
             (segment,) = (data / partition).glob("*.log")
             cut(
                 segment,
                 lambda batch, of=client.producer_id: batch.is_control and (batch.producer_id == of),
             )
+    for state, completed in names.items():
         (segment,) = (data / state).glob("*.log")
-        cut(segment, lambda batch, of=client.name: completes(batch, of))
+        cut(segment, lambda batch, of=tuple(completed): any(completes(batch, each) for each in of))
 
 
 def completes(batch: Any, name: str) -> bool:
