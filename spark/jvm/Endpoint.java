@@ -33,7 +33,7 @@ final class Endpoint implements AutoCloseable, ReadableByteChannel {
 
   private static final int CONNECT_MS_MAX = 10_000;
 
-  /** Within which a broker has begun to answer: it says after 30 s that it has no memory for that. */
+  /** Within which a broker has begun to answer: after 30 s it says that it has no memory for it. */
   private static final int BEGIN_MS_MAX = 40_000;
 
   private final SocketChannel channel;

@@ -252,7 +252,7 @@ def test_answers_without_records_are_passed_beside_a_partition_in_error() -> Non
             try:
                 seen += [record.offset for record in consumer.poll(1_000)]
             except BrokerError:
-                time.sleep(0.2)  # until the other one may fail again
+                time.sleep(0.2)  # between two polls, until the other one may fail again
     assert seen == list(range(9, 24))
 
 
