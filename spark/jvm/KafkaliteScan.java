@@ -112,6 +112,9 @@ record KafkaliteScan(StructType readSchema, CaseInsensitiveStringMap options, Ra
     /** What the query leaves out, or wants some fields of, may have to be decoded all the same. */
     @Override
     public void pruneColumns(StructType required) {
+      if (required.equals(schema)) {
+        return; // nothing is left out, and nobody is asked
+      }
       ObjectNode request = Planner.request("prune", options);
       request.set("columns", Endpoint.JSON.valueToTree(schema.fieldNames()));
       request.set("wanted", Endpoint.JSON.valueToTree(required.fieldNames()));
