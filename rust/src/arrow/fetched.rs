@@ -13,9 +13,9 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 
 use super::columns::{BatchBounds, ColumnBuilder};
-use super::inflated::{Fault, InflatedRecords, is_inflated};
 use super::shape::Shape;
 use super::stream::append_set;
+use super::walk::inflated::{Fault, InflatedRecords, is_inflated};
 use super::walk::{RecordCursor, Walked, append_counted, append_records, is_counted};
 use crate::batch::header::RECORD_BATCH_OVERHEAD;
 use crate::batch::{BatchHeader, RecordReader};

@@ -23,7 +23,6 @@ pub mod decode;
 pub mod fetched;
 pub mod formats;
 mod growth;
-mod inflated;
 pub mod isolation;
 pub mod plan;
 pub mod reader;

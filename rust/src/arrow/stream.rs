@@ -11,9 +11,9 @@ use arrow_schema::{ArrowError, SchemaRef};
 
 use super::batches::BatchWalk;
 use super::columns::ColumnBuilder;
-use super::inflated::{Fault, InflatedRecords, is_inflated};
 use super::isolation::AbortedRanges;
 use super::plan::LogRead;
+use super::walk::inflated::{Fault, InflatedRecords, is_inflated};
 use super::walk::{
     RecordCursor, Walked, append_counted, append_legacy, append_records, is_counted,
 };

@@ -9,8 +9,8 @@
 //!
 //! Most batches fit into one window, and cost no more than if they were inflated as a whole.
 
-use super::columns::ColumnBuilder;
-use super::walk::{RecordCursor, Walked, append_records};
+use super::super::columns::ColumnBuilder;
+use super::{RecordCursor, Walked, append_records};
 use crate::batch::inflate::{Inflater, Paused};
 use crate::batch::varint::read_varint;
 use crate::batch::{BatchHeader, Codec};
@@ -22,7 +22,7 @@ const VARINT_BYTES_MAX: usize = 5;
 
 /// The records of one batch after the other.
 #[derive(Default)]
-pub(super) struct InflatedRecords {
+pub(in crate::arrow) struct InflatedRecords {
     inflater: Inflater,
     window: Vec<u8>,
     /// `None`: the batch's last byte is in the window.
@@ -30,7 +30,7 @@ pub(super) struct InflatedRecords {
 }
 
 /// What is wrong with a batch.
-pub(super) enum Fault {
+pub(in crate::arrow) enum Fault {
     Stream(Error),
     /// With the record at the cursor.
     Record(&'static str),
@@ -43,7 +43,7 @@ impl From<Error> for Fault {
 }
 
 /// True of a batch whose records have to be inflated.
-pub(super) fn is_inflated(header: &BatchHeader) -> bool {
+pub(in crate::arrow) fn is_inflated(header: &BatchHeader) -> bool {
     header.magic == 2 && header.is_compressed() && header.records_count > 0
 }
 
