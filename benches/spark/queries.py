@@ -62,7 +62,7 @@ PYTHON = Engine(
 )
 JVM = Engine("jvm", "kafkalite, columnar engine", "ours", "kafkalite", {"engine": "jvm"})
 FLOOR = Engine("floor", "Spark alone, the same rows by its rate source or Parquet", "ours", "")
-"""What a stream costs, wherever its rows come from: made up, or typed in files."""
+"""The least that a stream costs, wherever its rows come from: made up, or typed in files."""
 PYTHON_FLOOR = Engine(
     "python-floor", "a Python Data Source that maps the same rows", "ours", floors.MAPPED
 )

@@ -114,7 +114,7 @@ def _told(arguments: Sequence[str]) -> int:
 
 
 def sentence(error: BaseException) -> str:
-    """What an error says, and the remedies that were noted for it."""
+    """Gives the sentence of an error, and the remedies that were noted on it."""
     return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 

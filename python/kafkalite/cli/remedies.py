@@ -1,5 +1,5 @@
-"""What a user can do about an error that a client of a broker meets. It is noted on the error
-(PEP 678), and printed behind its sentence.
+"""Notes on an error that a client of a broker meets what a user can do about it (PEP 678). It is
+printed behind the sentence of the error.
 
     no broker answers at localhost:9092: Connection refused; 'kafkalite serve' starts one
     topic 'ordres': there is no such topic or partition (…); did you mean 'orders'?

@@ -120,9 +120,9 @@ class GroupCoordinator:
         return int(own.get("max.message.bytes", self._host.config["message.max.bytes"]))
 
     def _has_room(self, growth_bytes: int) -> bool:
-        """Whether members may take so much more memory: no more than a quarter of what requests
-        may take, since it is not given back before sessions end, and with half of it used requests
-        wait for slow disks."""
+        """Says whether members may take so much more memory: at most a quarter of what requests may
+        take, since it is not given back before sessions end, and with half of it used requests wait
+        for slow disks."""
         if growth_bytes <= 0:
             return True
         held_bytes = sum(each.counted_bytes for each in self.runtime.shards)

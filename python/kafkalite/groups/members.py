@@ -73,7 +73,7 @@ class Member:
         self.is_new = False
         """Has not got an answer to its first join: it cannot send heartbeats yet."""
         self.memory_bytes = 0
-        """What `Members` has counted for it."""
+        """The memory that `Members` has counted for it."""
         self.deadline_ms = 0
         self.wake_ms: int | None = None
         """Time of the member's valid entry in the heap of sessions."""

@@ -18,7 +18,7 @@ consumers grow and shrink with their partitions."""
 
 
 class MembersMemory:
-    """What the groups of one partition were counted with."""
+    """Knows the memory that the groups of one partition were counted with."""
 
     def __init__(self) -> None:
         self._held_bytes: dict[str, int] = {}

@@ -51,7 +51,7 @@ __all__ = ["CommitNote", "abort_all", "check_open", "commit_all"]
 METADATA_CHARS = 4_096
 """An offset has so many at most: `offset.metadata.max.bytes`, as brokers have it by default."""
 HEAD_CHARS = 16
-"""Of these, for what a chunk of a note that is written anew begins with."""
+"""The share of them for how a chunk begins whose note is written anew."""
 NOTE_BYTES_MAX = 16 << 20
 """An inflated note has so many at most: that of a hundred thousand tasks has two million."""
 

@@ -144,18 +144,22 @@ fn a_move_that_ends_one_whose_disk_does_not_answer_hinders_no_other_into_the_new
     assert_eq!(move_to(0, "/three"), Ok(()));
 }
 
-/// Its future replica stood until the next start, and nobody knew why.
-#[test]
-fn a_move_that_is_not_resumed_since_another_one_hangs_is_told() {
-    let node = node(&MemoryStorage::default());
-    let left = NewLog {
+/// A future replica that an earlier process has left.
+fn left() -> NewLog {
+    NewLog {
         topic: Arc::from("t"),
         partition: 0,
         topic_id: TOPIC_ID,
         config: super::config(),
         leader_epoch: None,
-    };
-    node.directories()[2].create_future(left, NOW_MS).unwrap();
+    }
+}
+
+/// Its future replica stood until the next start, and nobody knew why.
+#[test]
+fn a_move_that_is_not_resumed_since_another_one_hangs_is_told() {
+    let node = node(&MemoryStorage::default());
+    node.directories()[2].create_future(left(), NOW_MS).unwrap();
     let two = expect_checkpoint_files(&node);
     let move_to = |path: &str| super::move_to(&node, 0, path);
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -242,14 +246,7 @@ fn a_start_that_finds_two_future_replicas_asks_no_disk() {
     let storage = MemoryStorage::default();
     let node = node(&storage);
     for directory in &node.directories()[1..] {
-        let left = NewLog {
-            topic: Arc::from("t"),
-            partition: 0,
-            topic_id: TOPIC_ID,
-            config: super::config(),
-            leader_epoch: None,
-        };
-        directory.create_future(left, NOW_MS).unwrap();
+        directory.create_future(left(), NOW_MS).unwrap();
     }
     storage.inject(Fault::at_call(1, Failure::Panic).lasting());
     node.resume_moves(0, |_| ());

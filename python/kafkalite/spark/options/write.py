@@ -28,7 +28,7 @@ HEADERS = "array<struct<key:string,value:binary>>"
 # What Spark itself puts among the options of a streaming query.
 OF_SPARK = ("checkpointlocation", "queryname", "outputmode", "asyncprogresstrackingenabled")
 QUERY_ID = "kafkalite.query.id"
-"""What the columnar engine puts there (spark/jvm/KafkaliteSource.java)."""
+"""The option by which the columnar engine tells the id of a stream (KafkaliteSource.java)."""
 
 
 @dataclass(frozen=True)

@@ -434,20 +434,25 @@ mod tests {
         assert!(server.stop());
     }
 
+    /// A server that wants a secret, and a connection whose reads wait for so long.
+    fn with_secret(read_limit: Duration) -> (ArrowServer, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let settings = ServerSettings {
+            secret: Some("5f3a".to_owned()),
+            ..ServerSettings::default()
+        };
+        let server = ArrowServer::start(listener, Box::new(Much), settings, None);
+        let server = server.expect("a server");
+        let stream = TcpStream::connect(server.address()).expect("a connection");
+        stream.set_read_timeout(Some(read_limit)).expect("a limit");
+        (server, stream)
+    }
+
     /// A query of Spark with many partitions or a long registry failed.
     #[test]
     fn a_client_that_has_shown_the_secret_may_send_long_requests() {
         for shows in [true, false] {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-            let settings = ServerSettings {
-                secret: Some("5f3a".to_owned()),
-                ..ServerSettings::default()
-            };
-            let server = ArrowServer::start(listener, Box::new(Much), settings, None);
-            let server = server.expect("a server");
-            let mut stream = TcpStream::connect(server.address()).expect("a connection");
-            let limit = Some(Duration::from_secs(60));
-            stream.set_read_timeout(limit).expect("a limit");
+            let (server, mut stream) = with_secret(Duration::from_secs(60));
             let mut ask = |padding: usize| {
                 let padding = " ".repeat(padding);
                 let request = format!(r#"{{"op":"losses","secret":"5f3a"{padding}}}"#);
@@ -531,16 +536,7 @@ mod tests {
     /// Another user of the machine could hold all connections of a child, for as long as it liked.
     #[test]
     fn a_client_that_does_not_show_the_secret_is_not_waited_for() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let settings = ServerSettings {
-            secret: Some("5f3a".to_owned()),
-            ..ServerSettings::default()
-        };
-        let server = ArrowServer::start(listener, Box::new(Much), settings, None);
-        let server = server.expect("a server");
-        let mut slow = TcpStream::connect(server.address()).expect("a connection");
-        let pause = Some(Duration::from_millis(200));
-        slow.set_read_timeout(pause).expect("a limit");
+        let (server, mut slow) = with_secret(Duration::from_millis(200));
         // A request of so many bytes, of which one comes with each pause.
         let request = u32::to_be_bytes(1_000).into_iter().chain([b' '; 1_000]);
         let is_open = |byte: u8| {
