@@ -340,31 +340,33 @@ def begin_all(
     return hands
 
 
-def end_prepared(hands: dict[tuple[str, str], Hand]) -> None:
-    for client, row, _ in hands.values():
+def end_prepared(data: Path, hands: dict[tuple[str, str], Hand]) -> None:
+    """Until all of it is in the files: our broker tells that a transaction is over before the log
+    says so, since that was decided before."""
+    for client, row, partitions in hands.values():
         if row.commits is not None:
             assert client.finish(row.commits) == 0
             client.wait_for("CompleteCommit" if row.commits else "CompleteAbort")
+        if client.state() in ("CompleteCommit", "CompleteAbort"):
+            (segment,) = (data / partitions[-1]).glob("*.log")
+            while not any(completes(batch, client.name) for _, batch in batches_in(segment)):
+                pass
 
 
 def cut_markers(data: Path, hands: dict[tuple[str, str], Hand]) -> None:
-    """A killed broker had not come to the last markers, nor to Complete behind them. Once a
-    partition: what is behind the first of several goes with it, in whichever order they came."""
-    names: dict[str, list[str]] = {}
+    """A killed broker had not come to the last markers, nor to Complete behind them."""
     for client, row, partitions in hands.values():
         if row.commits is None:
             continue
         *marked, state = partitions
-        names.setdefault(state, []).append(client.name)
         for partition in marked:
             (segment,) = (data / partition).glob("*.log")
             cut(
                 segment,
                 lambda batch, of=client.producer_id: batch.is_control and (batch.producer_id == of),
             )
-    for state, completed in names.items():
         (segment,) = (data / state).glob("*.log")
-        cut(segment, lambda batch, of=tuple(completed): any(completes(batch, each) for each in of))
+        cut(segment, lambda batch, of=client.name: completes(batch, of))
 
 
 def completes(batch: Any, name: str) -> bool:
@@ -379,17 +381,25 @@ def completes(batch: Any, name: str) -> bool:
     return False
 
 
+def batches_in(segment: Path) -> Iterator[tuple[int, Any]]:
+    """Each batch and its position, but for one that is being written."""
+    data, position = segment.read_bytes(), 0
+    while position + 12 <= len(data):
+        end = position + 12 + struct.unpack_from(">i", data, position + 8)[0]
+        if end > len(data):
+            return
+        (batch,) = _native.read_batches(data[position:end])
+        yield position, batch
+        position = end
+
+
 def cut(segment: Path, is_last: Callable[[Any], bool]) -> None:
     """Takes a batch away, and all behind it."""
-    data, position = segment.read_bytes(), 0
-    while position < len(data):
-        size = 12 + struct.unpack_from(">i", data, position + 8)[0]
-        (batch,) = _native.read_batches(data[position : position + size])
+    for position, batch in batches_in(segment):
         if is_last(batch):
             with segment.open("r+b") as file:
                 file.truncate(position)
             return
-        position += size
     raise AssertionError(f"nothing to cut in {segment}")
 
 
@@ -542,7 +552,7 @@ def story(
                 if number < len(TURNS):
                     hands = begin_all(connection, number, styles)
                     if number < 2:
-                        end_prepared(hands)
+                        end_prepared(data, hands)
             if number == len(TURNS):
                 topics = [topic for each in made.topics.values() for topic in each]
                 made.by_kafka.update(committed_values(broker.bootstrap_servers, topics))
@@ -558,6 +568,7 @@ def story(
         yield made
     finally:
         kafka.kill()
+        ours.close()
         ours.kill()
 
 
