@@ -127,9 +127,10 @@ def test_only_its_replicas_are_counted_and_controllers_tell_the_rest(mixed: Mixe
     wait_until(lambda: (mixed.node.data / "mine-0").exists())
     logs = [each for each in mixed.node.data.glob("*-*") if not each.name.startswith("__cluster")]
     folders = {each.name for each in logs if each.is_dir()}
-    found = mixed.figures()
     replicas = "kafka_server_replicamanager"
-    assert found[f"{replicas}_partitioncount"] == len(folders) > 0
+    # A log counts once it is open, a moment after its folder is there.
+    wait_until(lambda: mixed.figures()[f"{replicas}_partitioncount"] == len(folders))
+    found = mixed.figures()
     assert found[f"{replicas}_offlinereplicacount"] == 0
     assert not [each for each in found if each.startswith("kafka_controller")]
 
