@@ -256,12 +256,14 @@ def create(name: str, topic: str, *, version: int = 7, **options: Any) -> Case:
     )
 
 
-def appears(topic: str) -> Case:
-    """Waits until the broker has a topic that was just made."""
+def appears(topic: str, partitions: int = 1) -> Case:
+    """Waits until the broker leads the partitions of a topic that was just made: Kafka's tells of
+    them in Metadata a moment before."""
+    asked = [{"partition_index": index, "timestamp": -1} for index in range(partitions)]
     return Case(
         f"{topic} appears",
-        "Metadata",
-        9,
-        {"topics": [{"name": topic}], "allow_auto_topic_creation": False},
-        until={"topics.0.error_code": 0},
+        "ListOffsets",
+        7,
+        {"replica_id": -1, "topics": [{"name": topic, "partitions": asked}]},
+        until={f"topics.0.partitions.{index}.error_code": 0 for index in range(partitions)},
     )

@@ -267,7 +267,7 @@ READ = [
 
 FETCHING = [
     create("create a topic to read", "d-read", partitions=2),
-    appears("d-read"),
+    appears("d-read", partitions=2),
     *[produce(f"fill batch {n}", "d-read", batch) for n, batch in enumerate(READ)],
     produce("fill zstd", "d-read", Batch([b"z"], codec="zstd"), partition=1),
     *[fetch(f"fetch v{v}", "d-read", 0, version=v) for v in range(4, 19)],

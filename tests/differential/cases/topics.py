@@ -113,7 +113,7 @@ MAKING = [
         timeout_ms=1000,
     ),
     create("create the internal topic", "__cluster_metadata"),
-    appears("d-plain"),
+    appears("d-plain", partitions=3),
     appears("d-good"),
 ]
 
