@@ -8,7 +8,8 @@ files against each other.
     │   ├── CorruptFileError       bytes on disk contradict the format
     │   ├── LogDirOfflineError     the log directory failed earlier and takes nothing any more
     │   ├── LogDirLockedError      another process uses the log directory
-    │   └── LogDirRefusedError     not Kafka's, of a future version, read-only, foreign
+    │   ├── LogDirRefusedError     not Kafka's, of a future version, read-only, foreign
+    │   └── MoveNotEndedError      an older log of the name is still moving into the log directory
     ├── LoadStoppedError           the broker was told to stop while it loaded its logs
     ├── CorruptMessageError, InvalidRecordError, …    a batch that Kafka refuses
     ├── OffsetOutOfRangeError, …                      a request that does not fit the log
@@ -49,6 +50,11 @@ class LogDirLockedError(StorageError):
 
 class LogDirRefusedError(StorageError):
     """The directory cannot be used. Nothing in it was changed."""
+
+
+class MoveNotEndedError(StorageError):
+    """A log cannot be created yet: an older one of its name is moving into the log directory, and
+    the one that it leaves does not respond."""
 
 
 class LoadStoppedError(KafkaliteError):

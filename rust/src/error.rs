@@ -31,6 +31,13 @@ pub enum Error {
     LogDirLocked { path: PathBuf },
     /// The directory cannot be used: not Kafka's, of a future version, read-only, foreign.
     LogDirRefused { path: PathBuf, reason: String },
+    /// The log cannot be made in the log directory yet: an older one of its name is at the end of
+    /// a move into it, and the disk that it leaves does not answer.
+    MoveNotEnded {
+        topic: String,
+        partition: i32,
+        path: PathBuf,
+    },
     /// CORRUPT_MESSAGE: length, CRC or structure of a batch is wrong.
     CorruptMessage(String),
     /// INVALID_RECORD: the batch breaks a rule of Kafka's `LogValidator`.
@@ -163,7 +170,8 @@ impl Error {
             | Error::CorruptFile { .. }
             | Error::LogDirOffline { .. }
             | Error::LogDirLocked { .. }
-            | Error::LogDirRefused { .. } => codes::KAFKA_STORAGE_ERROR,
+            | Error::LogDirRefused { .. }
+            | Error::MoveNotEnded { .. } => codes::KAFKA_STORAGE_ERROR,
             Error::UnknownProducerId(_) => codes::UNKNOWN_PRODUCER_ID,
             Error::UnsupportedCompression(_) => codes::UNSUPPORTED_COMPRESSION_TYPE,
             Error::InvalidRecord(_) | Error::RecordsRefused(_) => codes::INVALID_RECORD,
@@ -227,6 +235,18 @@ impl fmt::Display for Error {
                 write!(
                     f,
                     "log directory {} cannot be used: {reason}",
+                    path.display()
+                )
+            }
+            Error::MoveNotEnded {
+                topic,
+                partition,
+                path,
+            } => {
+                write!(
+                    f,
+                    "an older log of {topic}-{partition} is moving into {} and cannot leave its log directory, which \
+                     does not respond",
                     path.display()
                 )
             }

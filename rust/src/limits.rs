@@ -542,6 +542,11 @@ pub const MOVE_RETRY: Duration = Duration::from_secs(1);
 /// would wait for it are refused: its disk does not answer.
 pub const MOVE_BEGIN_WAIT: Duration = Duration::from_secs(5);
 
+/// How long a move may have the name of its partition in the new log directory, at its end, before
+/// a log that is to be made there under that name is refused: the disk that the move leaves does
+/// not answer, and whatever else is made or deleted in the new directory waits behind.
+pub const HAND_OVER_WAIT: Duration = Duration::from_secs(5);
+
 // Limits that depend on each other: a build in which one of these does not hold would be wrong.
 const _: () = {
     // A batch that may be read whole is one that a frame, an index and an Arrow column can hold.

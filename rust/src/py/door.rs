@@ -136,6 +136,7 @@ fn class_name(error: &Error) -> &'static str {
         Error::LogDirOffline { .. } => "LogDirOfflineError",
         Error::LogDirLocked { .. } => "LogDirLockedError",
         Error::LogDirRefused { .. } => "LogDirRefusedError",
+        Error::MoveNotEnded { .. } => "MoveNotEndedError",
         Error::CorruptMessage(_) => "CorruptMessageError",
         Error::InvalidRecord(_) => "InvalidRecordError",
         Error::RecordsRefused(refused) if refused.invalid_timestamp => "InvalidTimestampError",

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kafkalite::error::Error;
+use kafkalite::log::directory::NewLog;
 use kafkalite::node::{Loaded, MetadataDelta, MoveRefusal, Node};
 use kafkalite::replica::{HostedPartition, Partition, Role};
 use kafkalite::uuid::Uuid;
@@ -447,6 +448,54 @@ fn a_topic_that_is_deleted_between_the_two_names_of_a_move_leaves_its_place_to_t
         assert!(bytes_of(&replica.log) == bytes_of(&log));
         assert_eq!(replica.directory().path(), Path::new(TWO));
     }
+}
+
+/// The topic changes of the new directory waited for the old one's disk, without a limit.
+#[test]
+fn a_log_whose_name_a_move_off_a_hung_disk_has_is_refused_and_made_once_the_move_has_ended() {
+    let world = World::about_to_move();
+    let (asks, is_asked) = mpsc::channel();
+    let (does_not_answer, answer) = mpsc::channel::<()>();
+    world
+        .storage
+        .before(Operation::Rename, "/one/t-0", move || {
+            asks.send(()).unwrap();
+            // It comes by an end of the channel.
+            assert!(answer.recv().is_err());
+        });
+    world.publish(1, 0, world.ids[1]);
+    is_asked.recv_timeout(LIMIT).unwrap();
+    let (deleted, changed) = (&["t".to_owned()], &[]);
+    let delta = MetadataDelta { deleted, changed };
+    let gone = world.node.publish(delta).unwrap();
+    let new = |topic: &str| NewLog {
+        topic: Arc::from(topic),
+        partition: 0,
+        topic_id: Uuid([8; 16]),
+        config: config(),
+        leader_epoch: None,
+    };
+    let two = world.directory(1);
+    let refused = two.create_logs(vec![new("u"), new("t")], NOW_MS).err();
+    let refused = refused.expect("the move has the name");
+    assert!(matches!(&refused, Error::MoveNotEnded { topic, .. } if topic == "t"));
+    assert!(two.logs().is_empty());
+    // It keeps no other from being made, and nothing is held against the directory.
+    let unmade = two.create_each(vec![new("u"), new("t")], NOW_MS);
+    let unmade: Vec<String> = unmade.iter().map(|(key, _)| key.to_string()).collect();
+    assert_eq!(unmade, ["t-0"]);
+    assert!(two.log("u", 0).is_some());
+    assert!(world.node.offline_log_dirs().is_empty());
+    assert_eq!(world.node.moves().count(), 1, "it hangs");
+    drop(does_not_answer);
+    let (directory, replicas) = &gone[0];
+    let deleted = directory.delete_forgotten(&replicas[0].log, "unique", NOW_MS);
+    deleted.unwrap();
+    world.wait_for_end();
+    let next = two.create_logs(vec![new("t")], NOW_MS).unwrap().remove(0);
+    append(&next, &mut batch(0, 5)).unwrap();
+    assert!(!world.has_future_in(TWO));
+    assert!(world.node.offline_log_dirs().is_empty());
 }
 
 /// The directory that it had left went out of use.

@@ -21,7 +21,7 @@ use crate::uuid::Uuid;
 impl LogDirectory {
     /// Makes an empty log. After it returns, the partition and its topic id survive a power cut.
     ///
-    /// Errors: `InvalidArgument` if it is there already; `LogDirOffline`; `Io`.
+    /// Errors: `InvalidArgument` if it is there already; `MoveNotEnded`; `LogDirOffline`; `Io`.
     pub fn create_log(
         &self,
         topic: &str,
@@ -46,14 +46,20 @@ impl LogDirectory {
     /// Makes empty logs, several at a time, so that their fsyncs share commits of the file
     /// system. After it returns, all of them and their topic ids survive a power cut. They
     /// come by topic and partition. A future replica of one of them, of an older topic or of a
-    /// move that ended, is deleted.
+    /// move that ended, is deleted. Waits for a move that is at its end here, not longer than
+    /// `HAND_OVER_WAIT`.
     ///
     /// Errors: those of `create_log`, and then none of them is there, nor are their directories,
     /// unless these cannot be removed either.
     pub fn create_logs(&self, wanted: Vec<NewLog>, now_ms: i64) -> Result<Vec<Arc<Log>>> {
         let names = wanted.iter();
         let names = names.map(|each| (each.topic.clone(), each.partition));
-        let _taken = self.names_taken.take(names.collect());
+        let taken = self.names_taken.take(names.collect());
+        let _taken = taken.map_err(|(topic, partition)| Error::MoveNotEnded {
+            topic: topic.to_string(),
+            partition,
+            path: self.path.clone(),
+        })?;
         let _creating = self.creating.lock();
         // Here: what had one of the names may have been left on a disk that fails.
         self.health.check()?;
