@@ -558,8 +558,9 @@ def _watch_parent(parent_id: int, is_orphan: threading.Event) -> None:
     poll.register(0, select.POLLIN)
     try:
         poll.register(os.pidfd_open(parent_id), select.POLLIN)
-    except OSError:
-        # No such process any more, or a kernel that cannot watch one: stdin must do.
+    except (OSError, AttributeError):
+        # No such process any more, or a kernel, a Python or a sandbox that cannot watch one: stdin
+        # must do.
         if os.getppid() != parent_id:
             is_orphan.set()
             os.kill(os.getpid(), signal.SIGTERM)

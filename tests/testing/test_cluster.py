@@ -54,12 +54,28 @@ def test_brokers_and_a_controller_are_started_by_one_line(
     assert values == [b"order", b"order"]
 
 
+WITHOUT_PIDFD = """
+import errno, os, sys
+from kafkalite.testing.cluster import main
+
+def refuse(*_):
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+os.pidfd_open = refuse
+sys.exit(main())
+"""
+"""The command where a sandbox does not allow to watch processes."""
+
+
 @contextmanager
-def command(tools: KafkaTools, home: Path) -> Iterator[subprocess.Popen[str]]:
+def command(
+    tools: KafkaTools, home: Path, *, has_pidfd: bool = True
+) -> Iterator[subprocess.Popen[str]]:
     """The command with one broker, whose temporary directory is in `home`."""
     words = ["--brokers", "1", "--port", "0", "--kafka", tools.classpath]
+    program = ["-m", "kafkalite.testing.cluster"] if has_pidfd else ["-c", WITHOUT_PIDFD]
     process = subprocess.Popen(
-        [sys.executable, "-m", "kafkalite.testing.cluster", *words],
+        [sys.executable, *program, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -171,11 +187,13 @@ def told_until(process: subprocess.Popen[str], words: str) -> list[str]:
 
 
 @pytest.mark.oracle
+@pytest.mark.parametrize("has_pidfd", [True, False])
 def test_a_broker_that_is_killed_is_told_at_once_with_the_end_of_its_log(
-    kafka_tools: KafkaTools, tmp_path: Path
+    kafka_tools: KafkaTools, tmp_path: Path, has_pidfd: bool
 ) -> None:
-    """Nobody heard of it, and no broker's log was to be found."""
-    with command(kafka_tools, tmp_path) as process:
+    """Nobody heard of it, and no broker's log was to be found. Where the system does not let
+    processes be watched, the command ended with a traceback."""
+    with command(kafka_tools, tmp_path, has_pidfd=has_pidfd) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(READY)
         kill(process, "serve")
@@ -191,12 +209,13 @@ def test_a_broker_that_is_killed_is_told_at_once_with_the_end_of_its_log(
 
 
 @pytest.mark.oracle
+@pytest.mark.parametrize("has_pidfd", [True, False])
 def test_a_controller_that_is_killed_is_told_at_once_and_its_brokers_do_not_wait_for_it(
-    kafka_tools: KafkaTools, tmp_path: Path
+    kafka_tools: KafkaTools, tmp_path: Path, has_pidfd: bool
 ) -> None:
     """It was told after a minute, for which the brokers had waited for it, and without a reason:
     its log was empty."""
-    with command(kafka_tools, tmp_path) as process:
+    with command(kafka_tools, tmp_path, has_pidfd=has_pidfd) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(READY)
         broker, controller = sorted(

@@ -50,6 +50,8 @@ python -m kafkalite.testing.cluster --kafka ~/kafka_2.13-4.3.1 --brokers 5 --dat
 HOST = "127.0.0.1"
 START_S = 120.0
 POLL_S = 0.2
+WATCH_MS = 1_000
+"""Between two looks at processes whose end the system does not tell."""
 PORT_MAX = 65_535
 HEARTBEAT_MS, SESSION_MS = 500, 2_000
 """Shorter than Kafka's 2 and 9 s: a test does not want to wait for a broker to be fenced."""
@@ -178,32 +180,37 @@ class LocalCluster:
         return f"<kafkalite LocalCluster: {self.bootstrap_servers or 'not running'}>"
 
     def watch(self) -> Never:
-        """Tells of each broker that ends by itself, at once. Raises `ControllerFailedError` when
-        the controller does."""
+        """Tells of each broker that ends by itself, at once, or within a second where the system
+        cannot tell of it. Raises `ControllerFailedError` when the controller ends."""
         with ExitStack() as stack:
             poll = select.poll()
-            watched: dict[int, int] = {}
             # Of a child whose end nobody has asked for yet, the process id is still there.
             self.check_controller()
-            pids = {number: each.pid for number, each in self.brokers.items()}
-            for number, pid in {CONTROLLER_ID: self._controller.pid, **pids}.items():
-                if pid is not None:
+            running = dict(self.brokers)
+            pids = [self._controller.pid, *(each.pid for each in running.values())]
+            wait_ms: int | None = None
+            for pid in filter(None, pids):
+                try:
                     descriptor = os.pidfd_open(pid)
-                    stack.callback(os.close, descriptor)
-                    poll.register(descriptor, select.POLLIN)
-                    watched[descriptor] = number
+                except (OSError, AttributeError):
+                    # An old kernel or Python, or a sandbox that does not allow the call.
+                    wait_ms = WATCH_MS
+                    continue
+                stack.callback(os.close, descriptor)
+                poll.register(descriptor, select.POLLIN)
             while True:
-                for descriptor, _ in poll.poll():
+                for descriptor, _ in poll.poll(wait_ms):
                     poll.unregister(descriptor)
-                    self.check_controller()
-                    self._tell_ended(watched[descriptor])
+                self.check_controller()
+                for number, broker in list(running.items()):
+                    if (code := broker.exit_code) is not None:
+                        del running[number]
+                        self._tell_ended(number, broker, code)
 
-    def _tell_ended(self, number: int) -> None:
-        broker = self.brokers[number]
-        if (code := broker.exit_code) is not None:
-            self._has_failed = True
-            told = ended(code, broker.log_file, broker.log_tail(TOLD_LINES))
-            self._tell(f"broker {number} {told}")
+    def _tell_ended(self, number: int, broker: Broker, code: int) -> None:
+        self._has_failed = True
+        told = ended(code, broker.log_file, broker.log_tail(TOLD_LINES))
+        self._tell(f"broker {number} {told}")
 
     # --- the controller ---------------------------------------------------------------------------
 
