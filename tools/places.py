@@ -3,6 +3,7 @@ folder, nowhere else."""
 
 import os
 import pwd
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,11 +13,11 @@ BIN = VENV / "bin"
 
 # Go and npm keep what they fetch below HOME, which not every service sets.
 HOME = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
-# Tests run the wheel's profile. Incremental, so that a second build takes seconds.
+CARGO_CONFIG = (ROOT / ".cargo" / "config.toml").read_text()
 ENVIRONMENT = os.environ | {
     "HOME": HOME,
-    "CARGO_INCREMENTAL": "1",
-    "SOURCE_DATE_EPOCH": "315532800",  # the same sources make the same wheel
+    # Cargo has it from there, and maturin, which dates the files of a wheel by it, from here.
+    **dict(re.findall(r'^(SOURCE_DATE_EPOCH) = "(\d+)"', CARGO_CONFIG, re.MULTILINE)),
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "VIRTUAL_ENV": str(VENV),
     "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
