@@ -88,8 +88,7 @@ class ControlServer:
             self._call(self._answer, request)
             if ready:
                 self._call_ready()
-        now_ms = context.now_ms()
-        while (callback := context.timers.pop_due(now_ms)) is not None:
+        for callback in context.timers.due(context.now_ms()):
             self._call(callback)
             if ready:
                 self._call_ready()

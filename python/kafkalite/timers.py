@@ -7,7 +7,7 @@ the heap is such timers, so that cancelling costs nothing.
 
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 CANCELLED_MIN = 64
 """Cancelled timers below which the heap is not swept."""
@@ -31,13 +31,15 @@ class Timer:
     def __init__(self, timers: "Timers", deadline_ms: int, callback: Callable[[], None]) -> None:
         self.deadline_ms = deadline_ms
         self._callback: Callable[[], None] | None = callback
-        self._timers = timers
+        self._timers: Timers | None = timers
+        """None once it is not in the heap."""
 
     def cancel(self) -> None:
         """Nothing happens if it has been called or cancelled."""
         if self._callback is not None:
             self._callback = None
-            self._timers._count_cancelled()
+            if self._timers is not None:
+                self._timers._count_cancelled()
 
     def _take(self) -> Callable[[], None] | None:
         callback, self._callback = self._callback, None
@@ -74,6 +76,19 @@ class Timers:
         if deadline_ms is None or deadline_ms > now_ms:
             return None
         return heapq.heappop(self._heap)[2]._take()
+
+    def due(self, now_ms: int) -> Iterator[Callable[[], None]]:
+        """As `pop_due` for all callbacks whose time has come, except those of timers that are made
+        meanwhile: one that always makes another keeps nobody out. To be gone through to the end."""
+        due: list[Timer] = []
+        while (deadline_ms := self.next_ms()) is not None and deadline_ms <= now_ms:
+            timer = heapq.heappop(self._heap)[2]
+            timer._timers = None
+            due.append(timer)
+        for timer in due:
+            callback = timer._take()
+            if callback is not None:
+                yield callback
 
     def _count_cancelled(self) -> None:
         self._cancelled += 1

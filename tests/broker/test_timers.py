@@ -1,5 +1,8 @@
 """Timers give what is due, in order, once, and nothing that was cancelled."""
 
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,8 +18,17 @@ COMMANDS = st.lists(
 )
 
 
+AllDue = Callable[[Timers, int], Iterable[Callable[[], None]]]
+
+
+def one_by_one(timers: Timers, now_ms: int) -> Iterator[Callable[[], None]]:
+    while (callback := timers.pop_due(now_ms)) is not None:
+        yield callback
+
+
+@pytest.mark.parametrize("all_due", [Timers.due, one_by_one])
 @given(COMMANDS)
-def test_timers_agree_with_a_sorted_list(commands: list[tuple[str, int]]) -> None:
+def test_timers_agree_with_a_sorted_list(all_due: AllDue, commands: list[tuple[str, int]]) -> None:
     timers, made, waiting, now_ms = Timers(), [], [], 0
     called: list[int] = []
     for command, argument in commands:
@@ -32,7 +44,7 @@ def test_timers_agree_with_a_sorted_list(commands: list[tuple[str, int]]) -> Non
         else:
             now_ms += argument
             called.clear()
-            while (callback := timers.pop_due(now_ms)) is not None:
+            for callback in all_due(timers, now_ms):
                 callback()
             due = sorted(each for each in waiting if each[0] <= now_ms)
             assert called == [number for _, number in due]
@@ -40,7 +52,8 @@ def test_timers_agree_with_a_sorted_list(commands: list[tuple[str, int]]) -> Non
         assert timers.next_ms() == min((each[0] for each in waiting), default=None)
 
 
-def test_a_callback_can_cancel_one_that_is_due_with_it() -> None:
+@pytest.mark.parametrize("all_due", [Timers.due, one_by_one])
+def test_a_callback_can_cancel_one_that_is_due_with_it(all_due: AllDue) -> None:
     timers, called = Timers(), []
     second = None
 
@@ -50,9 +63,11 @@ def test_a_callback_can_cancel_one_that_is_due_with_it() -> None:
 
     timers.call_at(1, first)
     second = timers.call_at(1, lambda: called.append("second"))
-    while (callback := timers.pop_due(1)) is not None:
+    for callback in all_due(timers, 1):
         callback()
     assert called == ["first"]
+    timers.call_at(2, lambda: None)
+    assert timers.next_ms() == 2
 
 
 def test_cancelled_timers_do_not_pile_up() -> None:

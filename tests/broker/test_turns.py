@@ -184,3 +184,34 @@ def test_what_fails_in_the_background_is_told_whatever_it_was() -> None:
     with pytest.raises(KafkaliteError, match="ZeroDivisionError"):
         failed.result()
     assert done.result() is None
+
+
+def test_requests_have_their_turn_though_a_timer_is_always_due() -> None:
+    """A callback that was due again at once was called for ever: no request was looked at, and the
+    broker could not be stopped."""
+    done: list[str] = []
+    asked = [SimpleNamespace(api_key=KEY, api_version=1, peer="", decode=lambda kind: kind())]
+    core: Any = SimpleNamespace(
+        cluster_id="cluster",
+        moves=Moves,
+        requests=SimpleNamespace(wait=lambda _timeout_ms: (asked, [], None), wake=None),
+        logs=SimpleNamespace(answer=None),
+    )
+    config: Any = {"node.id": 1}
+    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
+    context = Context(core, config, Log("error"), metadata)
+
+    def fire() -> None:
+        assert len(done) < 10
+        done.append("timer")
+        context.timers.call_at(0, fire)
+
+    context.timers.call_at(0, fire)
+    context.timers.call_at(1, lambda: done.append("other timer"))
+    kind = messages.DescribeClusterRequest
+    handle = lambda *_: done.append("request")  # noqa: E731 - one line
+    handler: Any = SimpleNamespace(name="DescribeCluster", request_kind=kind, handle=handle)
+    server = ControlServer(context, {KEY: handler}, lambda: None)
+    for _ in range(2):
+        assert server._take_turn(0)
+    assert done == ["request", "timer", "other timer", "request", "timer"]
