@@ -342,6 +342,29 @@ def test_a_static_member_that_returns_during_a_sync_starts_a_new_rebalance() -> 
     assert play.heartbeat(old, 2, "i") == codes.FENCED_INSTANCE_ID
 
 
+@pytest.mark.parametrize("rebalance_ms", [-(2**31), -1, 0])
+def test_a_static_member_alone_that_gives_a_rebalance_no_time_is_waited_for_in_peace(
+    rebalance_ms: int,
+) -> None:
+    """The deadline of the rebalance to which nobody came was always over: the control thread did
+    nothing else until the member's session ended, half an hour later if the member liked."""
+    play = Play()
+    tokens = [play.join(), play.join(instance="i", rebalance_ms=rebalance_ms)]
+    play.pass_time(0)
+    dynamic, static = (play.joined(each).member_id for each in tokens)
+    play.sync(dynamic, 1, {})
+    play.stored()
+    play.sync(static, 1, {}, "i")
+    assert play.leave((dynamic, None)) == [codes.NONE]
+    turns = 0
+    while (wake_ms := play.group.next_wake_ms()) is not None:
+        assert turns < 200
+        turns += 1
+        play.now_ms = max(play.now_ms, wake_ms)
+        play.take(play.group.on_time(play.moment()))
+    assert play.group.state == "Empty"
+
+
 def test_a_static_member_fences_the_one_that_waits_under_its_name() -> None:
     play = Play(delay_ms=1000)
     first = play.join(instance="i")

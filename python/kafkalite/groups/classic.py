@@ -67,6 +67,9 @@ from kafkalite.protocol import codes
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """How long a join of a new member may wait; its client joins again then."""
+REBALANCE_RETRY_MS_MIN: Final = 100
+"""Between two tries to complete a rebalance to which nobody has come, though the members ask for
+less: Kafka's timer fires as often as there is time for."""
 
 
 class ClassicGroup:
@@ -467,7 +470,8 @@ class ClassicGroup:
                 self._drop(member.member_id)
         if self.members and not self.members.elect_leader_who_joined():
             # Static members only, none of which is here: their sessions will end one by one.
-            self._join_deadline_ms = moment.now_ms + self.members.rebalance_timeout_ms()
+            wait_ms = max(self.members.rebalance_timeout_ms(), REBALANCE_RETRY_MS_MIN)
+            self._join_deadline_ms = moment.now_ms + wait_ms
             return
         self.generation_id += 1
         self.has_new_member = False

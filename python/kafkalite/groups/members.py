@@ -236,8 +236,8 @@ class Members:
         return True
 
     def rebalance_timeout_ms(self) -> int:
-        """The longest time that a member asks for."""
-        return max((member.rebalance_timeout_ms for member in self), default=0)
+        """The longest time that a member asks for; none at all if that is negative."""
+        return max((0, *(member.rebalance_timeout_ms for member in self)))
 
     # --- sessions ---------------------------------------------------------------------------------
 
