@@ -25,9 +25,11 @@ def _heed_the_terminal() -> None:
 class Serving:
     """A broker from the command line, which has said that it is ready."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self, arguments: Sequence[str], folder: Path, command: Sequence[str] = SERVE
+    ) -> None:
         self.process = subprocess.Popen(
-            [*SERVE, *arguments],
+            [*command, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
