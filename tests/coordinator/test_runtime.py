@@ -303,3 +303,27 @@ def test_a_shard_whose_log_cannot_be_read_has_failed_until_its_leader_changes() 
     assert leading.elect(led_by(1, 2, 1, 2)) == [LOADING]
     leading.end_read()
     assert leading.states() == [ACTIVE]
+
+
+def test_a_defect_in_taking_what_was_read_fails_its_partition_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ended the loading of all partitions of the directory, which had no end then: their groups
+    were never served, nor any listed."""
+
+    def on_loaded(
+        machine: PlainMachine, _moment: object, _count_max: int
+    ) -> tuple[list[Any], bool]:
+        if machine.partition == 0:
+            raise ValueError("a defect")
+        return [], True
+
+    monkeypatch.setattr(PlainMachine, "on_loaded", on_loaded)
+    leading = Leading(led_by(1, 0, 1, 2), led_by(1, 0, 1, 2), log_end_offset=1)
+    for _ in range(2):
+        leading.end_read()
+    assert leading.states() == [FAILED, ACTIVE]
+    assert not leading.runtime.is_loading
+    assert not leading.runtime._loading
+    empty = Leading(led_by(1, 0, 1, 2), led_by(1, 0, 1, 2))
+    assert empty.states() == [FAILED, ACTIVE]

@@ -2,11 +2,16 @@
 
 import itertools
 
+import pytest
+
 from groups.coordinator_calls import ID, commit, fetched, join, made, restarted, stable, started
 from groups.fake_host import MemoryLog, make_host
 from kafkalite import _native
 from kafkalite.coordinator.loader import STEP_COUNT
+from kafkalite.errors import StorageError
 from kafkalite.groups import records
+from kafkalite.groups.classic import ClassicGroup
+from kafkalite.groups.events import GroupLimits, GroupRecord, MemberRecord
 from kafkalite.groups.offsets import CommittedOffset, OffsetsAnswer
 from kafkalite.protocol import codes, messages
 
@@ -150,6 +155,41 @@ def test_a_newer_group_whose_record_cannot_be_read_is_not_taken_over_either() ->
     assert answer.error_code == codes.INCONSISTENT_GROUP_PROTOCOL
     (line,) = [line for line in host.log.lines if "not known" in line]
     assert "3 record(s) of kind 32" in line
+
+
+@pytest.mark.parametrize(
+    "members",
+    [[("m", None), ("m", None)], [("m", "i"), ("n", "i")], [("m", ""), ("n", "")]],
+)
+def test_a_group_that_has_a_member_twice_is_not_taken_and_those_behind_it_are(
+    members: list[tuple[str, str | None]],
+) -> None:
+    """It ended the loading of its directory: no group of it was ever served again."""
+    log = MemoryLog()
+    builder = _native.BatchBuilder()
+    for group_id, names in (("bad", members), ("good", members[:1])):
+        named = tuple(MemberRecord(*each, "c", "/h", 9, 9_000, b"", b"") for each in names)
+        state = GroupRecord("consumer", 1, "range", "m", 1, named)
+        builder.append(1, *records.group_record(group_id, state))
+    log.append(builder.finish())
+    log.high_watermark = log.end
+    host = make_host({0: log}, **{"offsets.topic.num.partitions": 1})
+    coordinator = started(host)
+    host.pass_time(100)
+    assert coordinator.runtime.find("good")[1] == codes.NONE
+    code, groups = coordinator.list_groups()
+    assert (code, [each.group_id for each in groups]) == (codes.NONE, ["good"])
+    assert any("offset 0 is not taken" in line for line in host.log.lines)
+    assert not host.failures
+
+
+def test_groups_of_a_partition_that_could_not_be_read_are_not_listed() -> None:
+    host = make_host({0: offsets_log(3)}, **{"offsets.topic.num.partitions": 1})
+    coordinator = started(host)
+    (shard,) = coordinator.runtime.shards
+    shard.machine.groups["g"] = ClassicGroup("g", GroupLimits(1, 0), 0)
+    shard.fail_loading(StorageError("no disk"))
+    assert coordinator.list_groups() == (codes.NONE, [])
 
 
 def offsets_log(count: int, directory: str = "one") -> MemoryLog:

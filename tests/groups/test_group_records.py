@@ -104,7 +104,11 @@ def test_every_older_version_of_an_offset_is_read() -> None:
         assert (read.offset, read.metadata, read.leader_epoch) == (9, "m", -1)
 
 
-@given(st.lists(st.tuples(names, names, st.binary(max_size=50)), max_size=3))
+@given(
+    st.lists(
+        st.tuples(names, names, st.binary(max_size=50)), max_size=3, unique_by=lambda each: each[0]
+    )
+)
 def test_groups_come_back_as_they_were_written(members: list[tuple[str, str, bytes]]) -> None:
     record = GroupRecord(
         "consumer",

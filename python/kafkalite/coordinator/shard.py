@@ -204,9 +204,12 @@ class Shard(Generic[M]):
         return loading
 
     def fail_loading(self, error: KafkaliteError) -> None:
-        """The log cannot be read."""
+        """The log cannot be read, and what was read of it is forgotten."""
         self._host.log.error(f"{self._name} cannot be loaded: {error}")
         self.state = FAILED
+        self.perform(self.machine.unload())
+        if self.held_bytes:
+            self._hold(-self.held_bytes)
 
     def finish_loading(self, loader: Loader) -> None:
         """The machine has everything: from now on requests are served."""
@@ -551,6 +554,14 @@ class Loading(Generic[M]):
             self._replay()
 
     def _replay(self) -> None:
+        try:
+            self._replay_piece()
+        except Exception:  # noqa: BLE001 - partitions that wait behind this one are loaded all the same
+            import traceback
+
+            self.shard.fail_loading(KafkaliteError(f"a defect:\n{traceback.format_exc()}"))
+
+    def _replay_piece(self) -> None:
         if not self._is_replayed:
             self._is_replayed = self._loader.replay()
             return

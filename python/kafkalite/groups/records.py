@@ -10,6 +10,7 @@ kind  key                 value                        written here in version
 from typing import Any, Final
 
 from kafkalite.coordinator.record_serde import Record, RecordSerde
+from kafkalite.errors import MalformedRequestError
 from kafkalite.groups.events import GroupRecord, MemberRecord
 from kafkalite.groups.offsets import CommittedOffset
 
@@ -81,7 +82,13 @@ def committed_offset(value: Any, record_offset: int) -> CommittedOffset:
 
 
 def group_state(value: Any) -> GroupRecord:
-    """A `GroupMetadataValue`."""
+    """A `GroupMetadataValue`. Raises MalformedRequestError where a member is named twice, which no
+    broker writes."""
+    ids = [each.member_id for each in value.members]
+    instances = [each.group_instance_id for each in value.members]
+    named = [each for each in instances if each is not None]
+    if len(set(ids)) < len(ids) or len(set(named)) < len(named):
+        raise MalformedRequestError("a group that has a member twice")
     return GroupRecord(
         protocol_type=value.protocol_type,
         generation_id=value.generation,
