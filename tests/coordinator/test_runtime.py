@@ -64,9 +64,14 @@ class Leading:
         """Where it is more than 0, a log has to be read before its shard is served."""
         offsets = SimpleNamespace(log_start_offset=0, log_end_offset=log_end_offset)
         read = lambda _offset, _size_bytes: b""  # noqa: E731 - compaction has left no record
-        log = SimpleNamespace(offsets=offsets, directory="d", is_settled=True, read=read)
+        self.partition_logs = logs = [
+            SimpleNamespace(
+                offsets=offsets, directory=f"/d/__topic-{index}", is_settled=True, read=read
+            )
+            for index in range(len(partitions))
+        ]
         timers = Timers()
-        find = lambda _name, _index: log  # noqa: E731 - a replica has a log, leading or not
+        find = lambda _name, index: logs[index]  # noqa: E731 - a replica has a log, leading or not
         self.host = SimpleNamespace(
             image=Image(),
             cluster=SimpleNamespace(node_id=1),

@@ -64,7 +64,7 @@ class MemoryLog:
         self.reads = 0
         self.is_offline = False
         self.is_settled = True
-        self.directory = "one"
+        self.directory = "one/a-partition"
 
     @property
     def offsets(self) -> Offsets:

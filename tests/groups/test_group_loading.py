@@ -195,7 +195,7 @@ def test_groups_of_a_partition_that_could_not_be_read_are_not_listed() -> None:
 def offsets_log(count: int, directory: str = "one") -> MemoryLog:
     """So many offsets of group `g`, in one batch."""
     log = MemoryLog()
-    log.directory = directory
+    log.directory = f"{directory}/a-partition"
     builder = _native.BatchBuilder()
     for index in range(count):
         committed = CommittedOffset(index, -1, "", 5, -1, ID)

@@ -23,6 +23,7 @@ Loading (`loader.py`) goes in small pieces, with the reads beside the control th
 COORDINATOR_LOAD_IN_PROGRESS meanwhile.
 """
 
+import os
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -519,7 +520,8 @@ class Loading(Generic[M]):
 
     def __init__(self, shard: Shard[M], host: ShardHost, log: _native.Log, loader: Loader) -> None:
         self.shard = shard
-        self.directory = log.directory
+        self.directory = os.path.dirname(log.directory)  # noqa: PTH120 - a text comes and goes
+        """The log directory, of which the partition's own is a part."""
         self._host = host
         self._loader = loader
         self._is_replayed = False
