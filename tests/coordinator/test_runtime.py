@@ -57,6 +57,19 @@ class Answers:
     def send_answers(self) -> None: ...
 
 
+class EndsLater:
+    """The offsets of a log to which a record comes once somebody has looked at it."""
+
+    log_start_offset = 0
+    looks = 0
+
+    @property
+    def log_end_offset(self) -> int:
+        self.looks += 1
+        assert self.looks < 100
+        return min(self.looks - 1, 1)
+
+
 class Leading:
     """A runtime on broker 1, and the partitions of its topic as the controllers say."""
 
@@ -332,3 +345,13 @@ def test_a_defect_in_taking_what_was_read_fails_its_partition_only(
     assert not leading.runtime._loading
     empty = Leading(led_by(1, 0, 1, 2), led_by(1, 0, 1, 2))
     assert empty.states() == [FAILED, ACTIVE]
+
+
+def test_a_log_that_is_empty_only_when_loading_begins_is_read() -> None:
+    """The loading went round for ever, and the control thread with it, without a read."""
+    leading = Leading(led_by(2, 0, 2, 1))
+    (log,) = leading.partition_logs
+    log.offsets = EndsLater()
+    assert leading.elect(led_by(1, 1, 1, 2)) == [LOADING]
+    leading.end_read()
+    assert leading.states() == [ACTIVE]

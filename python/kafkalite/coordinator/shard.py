@@ -197,12 +197,8 @@ class Shard(Generic[M]):
         if log is None:
             self.state = CLOSED
             return None
-        loader = Loader(log, self._serde, self.machine)
-        loading = Loading(self, self._host, log, loader)
-        if not loader.has_to_read:
-            loading.end()
-            return None
-        return loading
+        loading = Loading(self, self._host, log, Loader(log, self._serde, self.machine))
+        return None if loading.end() else loading
 
     def fail_loading(self, error: KafkaliteError) -> None:
         """The log cannot be read, and what was read of it is forgotten."""
@@ -550,10 +546,13 @@ class Loading(Generic[M]):
         self._host.timers.call_at(self._host.now_ms() + wait_ms, partial(over.set, None))
         return over
 
-    def end(self) -> None:
-        """Does the rest at once: there is nothing to read."""
+    def end(self) -> bool:
+        """Does the rest at once, there being nothing to read; False if there is by now."""
         while self.shard.state == LOADING:
+            if not self._is_replayed and self._loader.has_to_read:
+                return False
             self._replay()
+        return True
 
     def _replay(self) -> None:
         try:
