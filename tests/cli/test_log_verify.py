@@ -242,8 +242,12 @@ def test_a_partition_without_its_topic_id_is_found(directory: Path, kafkalite: R
 def test_foreign_files_and_directories_are_found(directory: Path, kafkalite: Run) -> None:
     (directory / "notes.txt").write_text("hello")
     (directory / "photos").mkdir()
+    (directory / "mixed-0-delete").mkdir()
+    (directory / "mixed-0.4f6b-delete").mkdir()
+    (directory / "remote-log-index-cache").mkdir()
     (directory / "mixed-0" / "core.1234").write_text("")
     assert sorted(findings(kafkalite, directory)) == [
+        "mixed-0-delete: not a partition's directory: Kafka would refuse to start",
         "mixed-0/core.1234: not a file of Kafka's",
         "notes.txt: not a file of Kafka's",
         "photos: not a partition's directory: Kafka would refuse to start",

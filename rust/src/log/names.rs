@@ -64,8 +64,11 @@ pub const METADATA_DIRECTORY: &str = "__cluster_metadata-0";
 /// The last byte is 1 (`Uuid.METADATA_TOPIC_ID`).
 pub const METADATA_TOPIC_ID: Uuid = Uuid(1_u128.to_be_bytes());
 
-/// The cache of tiered storage; no partition.
-pub const REMOTE_INDEX_CACHE_DIRECTORY: &str = "remote-log-index-cache";
+/// In the top directory of a file system of its own.
+pub const LOST_AND_FOUND: &str = "lost+found";
+/// Directories in a log directory that are of no partition; the second is the cache of Kafka's
+/// tiered storage.
+pub const OTHER_DIRECTORIES: [&str; 2] = [LOST_AND_FOUND, "remote-log-index-cache"];
 
 /// The kinds of file that belong to a segment, in the order in which they are renamed: the log last
 /// on the way in (`.swap` → final), so that a log never stands without its indexes.
@@ -122,12 +125,27 @@ pub fn future_directory(topic: &str, partition: i32, unique: &str) -> String {
 
 /// Splits `orders-3.<unique>-future` into topic and partition.
 pub fn parse_future_directory(name: &str) -> Option<(&str, i32)> {
-    let (partition, unique) = name.strip_suffix(FUTURE_DIRECTORY)?.rsplit_once('.')?;
+    parse_suffixed_directory(name, FUTURE_DIRECTORY)
+}
+
+/// Splits `orders-3.<unique>-delete` into topic and partition, likewise with the other suffixes. A
+/// suffix alone does not make a directory Kafka's (`LocalLog.parseTopicPartitionName`). Of a topic
+/// with a long name there may be only the beginning.
+pub fn parse_suffixed_directory<'a>(name: &'a str, suffix: &str) -> Option<(&'a str, i32)> {
+    let (partition, unique) = name.strip_suffix(suffix)?.rsplit_once('.')?;
     if unique.is_empty() || unique.contains('-') {
         None
     } else {
         parse_partition_directory(partition)
     }
+}
+
+/// A directory of a partition that is on its way out or not yet in.
+pub fn is_suffixed_directory(name: &str) -> bool {
+    let suffixes = [DELETE_DIRECTORY, FUTURE_DIRECTORY, STRAY_DIRECTORY];
+    suffixes
+        .iter()
+        .any(|suffix| parse_suffixed_directory(name, suffix).is_some())
 }
 
 #[cfg(test)]
@@ -162,6 +180,22 @@ mod tests {
         assert_eq!(parse_partition_directory(&name), None);
         for other in ["a-0", "a-0.-future", "a-0.4f6b-delete", "a.4f6b-future"] {
             assert_eq!(parse_future_directory(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_suffix_alone_does_not_make_a_directory_one_of_kafkas() {
+        for name in ["a-0.4f6b-delete", "a.b-c-12.4f6b-future", "a-0.4f6b-stray"] {
+            assert!(is_suffixed_directory(name), "{name}");
+        }
+        for name in [
+            "to-delete",
+            "a-0-delete",
+            "x-stray",
+            "a.4f6b-future",
+            "a-0.4f6b-kept",
+        ] {
+            assert!(!is_suffixed_directory(name), "{name}");
         }
     }
 }

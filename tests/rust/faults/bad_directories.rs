@@ -134,12 +134,17 @@ fn a_foreign_directory_among_the_partitions_is_refused_and_foreign_files_are_lef
         std::fs::read(path.join("t-0").join("notes.txt")).unwrap(),
         b"mine"
     );
-    std::fs::create_dir(path.join("backup")).unwrap();
-    let sentence = refusal(&path);
-    assert!(
-        sentence.contains("backup") && sentence.contains("topic-partition"),
-        "{sentence}"
-    );
+    // The last three were deleted, or left out in silence.
+    for name in ["backup", "to-delete", "t-0-delete", "t-0-stray"] {
+        std::fs::create_dir(path.join(name)).unwrap();
+        std::fs::write(path.join(name).join("notes.txt"), b"mine").unwrap();
+        let sentence = refusal(&path);
+        assert!(
+            sentence.contains(name) && sentence.contains("topic-partition"),
+            "{sentence}"
+        );
+        std::fs::remove_dir_all(path.join(name)).unwrap();
+    }
 }
 
 /// Kafka locks with `fcntl`, as Python's `lockf` does.

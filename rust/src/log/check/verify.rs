@@ -220,21 +220,15 @@ impl Verification {
             }
             return;
         }
-        // `topic-0.<unique id>-future`: a replica that moves here from another directory.
-        let (partition, kind) = match name.rsplit_once('.') {
-            Some((partition, rest)) => (partition, rest.rsplit_once('-').map(|(_, kind)| kind)),
-            None => (name, None),
-        };
-        if names::parse_partition_directory(name).is_some() {
+        let is_suffixed = |suffix| names::parse_suffixed_directory(name, suffix).is_some();
+        // A future replica moves here from another directory.
+        if names::parse_partition_directory(name).is_some() || is_suffixed(names::FUTURE_DIRECTORY)
+        {
             self.todo.push_back(path);
-        } else if names::parse_partition_directory(partition).is_some() && kind.is_some() {
-            match kind {
-                Some("delete") => {}
-                Some("future") => self.todo.push_back(path),
-                Some("stray") => self.findings.add(&path, None, STRAY),
-                _ => self.findings.add(&path, None, FOREIGN_DIRECTORY),
-            }
-        } else if name != "lost+found" {
+        } else if is_suffixed(names::STRAY_DIRECTORY) {
+            self.findings.add(&path, None, STRAY);
+        } else if !is_suffixed(names::DELETE_DIRECTORY) && !names::OTHER_DIRECTORIES.contains(&name)
+        {
             self.findings.add(&path, None, FOREIGN_DIRECTORY);
         }
     }

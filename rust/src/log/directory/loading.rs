@@ -89,7 +89,7 @@ impl LogDirectory {
         let entries = self.storage().read_directory(&self.path);
         let entries = entries.map_err(Error::io("readdir", &self.path))?;
         for entry in entries.into_iter().filter(|entry| entry.is_directory) {
-            if entry.name.ends_with(names::DELETE_DIRECTORY) {
+            if names::parse_suffixed_directory(&entry.name, names::DELETE_DIRECTORY).is_some() {
                 let at_once = Deadline::after(0, now_ms);
                 self.deletions
                     .add_directory(self.path.join(&entry.name), at_once);

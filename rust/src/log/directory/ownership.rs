@@ -8,8 +8,6 @@ use crate::log::directory::meta_properties::{META_PROPERTIES_FILE, MetaPropertie
 use crate::log::names;
 use crate::log::storage::{Storage, read_file, replace_file};
 
-/// In the top directory of a file system of its own.
-const HARMLESS_DIRECTORY: &str = "lost+found";
 /// The contents of a directory before anything is touched.
 pub(in crate::log) struct Found {
     pub identity: Option<MetaProperties>,
@@ -36,7 +34,7 @@ pub(in crate::log) fn examine(
     let Some(text) = text else {
         // What a start leaves behind that was interrupted while it formatted an empty directory.
         let unfinished = format!("{META_PROPERTIES_FILE}.tmp");
-        let harmless = [names::LOCK, HARMLESS_DIRECTORY, unfinished.as_str()];
+        let harmless = [names::LOCK, names::LOST_AND_FOUND, unfinished.as_str()];
         let foreign = entries
             .iter()
             .find(|entry| !harmless.contains(&entry.name.as_str()));
@@ -51,17 +49,11 @@ pub(in crate::log) fn examine(
     };
     let identity = MetaProperties::parse(&text, &meta_path)?;
     check_identity(&identity, wanted).map_err(refuse)?;
-    let suffixes = [
-        names::DELETE_DIRECTORY,
-        names::FUTURE_DIRECTORY,
-        names::STRAY_DIRECTORY,
-    ];
     let stranger = entries.iter().find(|entry| {
         entry.is_directory
-            && ![HARMLESS_DIRECTORY, names::REMOTE_INDEX_CACHE_DIRECTORY]
-                .contains(&entry.name.as_str())
+            && !names::OTHER_DIRECTORIES.contains(&entry.name.as_str())
             && names::parse_partition_directory(&entry.name).is_none()
-            && !suffixes.iter().any(|suffix| entry.name.ends_with(suffix))
+            && !names::is_suffixed_directory(&entry.name)
     });
     match stranger {
         Some(entry) => Err(refuse(format!(
