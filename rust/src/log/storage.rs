@@ -12,7 +12,7 @@
 use std::fs;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub struct DirectoryEntry {
 pub trait Storage: Send + Sync + 'static {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>>;
     fn create_directory_all(&self, path: &Path) -> io::Result<()>;
-    /// Entries in no order; names that are not UTF-8 are left out.
+    /// Entries in no order; names that are not UTF-8 are left out. A link to a directory is one.
     fn read_directory(&self, path: &Path) -> io::Result<Vec<DirectoryEntry>>;
     /// Size in bytes, or `None` if there is no such file.
     fn file_size(&self, path: &Path) -> io::Result<Option<u64>>;
@@ -58,7 +58,8 @@ pub trait Storage: Send + Sync + 'static {
     /// Makes creations, renames and removals in the directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
     /// The file system that holds the directory, for making it durable as a whole. `None`: it might
-    /// not tell of a write that failed. To be opened before the writes of which it is to tell.
+    /// not tell of a write that failed, or some directory in it lies on another one. To be opened
+    /// before the writes of which it is to tell.
     fn file_system(&self, directory: &Path) -> io::Result<Option<Box<dyn StorageFileSystem>>>;
     /// Takes the exclusive record lock (fcntl) of a whole file, which is made if missing. `None`:
     /// another process holds it. Released when the guard is dropped.
@@ -298,10 +299,13 @@ impl Storage for DiskStorage {
         for entry in fs::read_dir(path)? {
             let entry = entry?;
             if let Ok(name) = entry.file_name().into_string() {
-                entries.push(DirectoryEntry {
-                    name,
-                    is_directory: entry.file_type()?.is_dir(),
-                });
+                let kind = entry.file_type()?;
+                let is_directory = if kind.is_symlink() {
+                    fs::metadata(entry.path()).is_ok_and(|target| target.is_dir())
+                } else {
+                    kind.is_dir()
+                };
+                entries.push(DirectoryEntry { name, is_directory });
             }
         }
         Ok(entries)
@@ -351,7 +355,8 @@ impl Storage for DiskStorage {
         let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
         check(unsafe { libc::fstatfs(file.as_raw_fd(), &mut stat) })?;
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let tells = syncfs_tells_of_failed_writes(stat.f_type as u32, &release);
+        let tells = syncfs_tells_of_failed_writes(stat.f_type as u32, &release)
+            && holds_all(directory, file.metadata()?.dev())?;
         Ok(tells.then(|| Box::new(DiskFileSystem(file)) as Box<dyn StorageFileSystem>))
     }
 
@@ -417,6 +422,18 @@ const EXT4: u32 = 0xEF53;
 const XFS: u32 = 0x5846_5342;
 const BTRFS: u32 = 0x9123_683E;
 const F2FS: u32 = 0xF2F5_2010;
+
+/// Says whether all directories in this one lie on its file system, whose device is given. A
+/// partition's directory may be a link or a mount.
+fn holds_all(directory: &Path, device: u64) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if fs::metadata(&path).is_ok_and(|found| found.is_dir() && found.dev() != device) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
 
 /// Says whether an error of `syncfs` can be relied on to come. Before 5.8 Linux answers success
 /// whatever became of the writes, and before 5.17 drops what the file system itself says at its
@@ -519,6 +536,24 @@ fn check(result: libc::c_int) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A shared flush would not have reached what lies elsewhere.
+    #[test]
+    fn a_link_to_a_directory_is_one_and_may_lie_on_another_file_system() -> io::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let device = fs::metadata(directory.path())?.dev();
+        fs::create_dir(directory.path().join("t-0"))?;
+        std::os::unix::fs::symlink("t-0", directory.path().join("t-1"))?;
+        assert!(holds_all(directory.path(), device)?);
+        std::os::unix::fs::symlink("/proc/self", directory.path().join("t-2"))?;
+        std::os::unix::fs::symlink("nowhere", directory.path().join("t-3"))?;
+        assert!(!holds_all(directory.path(), device)?);
+        let mut entries = DiskStorage.read_directory(directory.path())?;
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        let is_directory: Vec<bool> = entries.iter().map(|each| each.is_directory).collect();
+        assert_eq!(is_directory, [true, true, true, false]);
+        Ok(())
+    }
 
     /// Overlayfs answered success for writes that had failed, and records were acknowledged that
     /// were never on disk.

@@ -147,6 +147,26 @@ fn a_foreign_directory_among_the_partitions_is_refused_and_foreign_files_are_lef
     }
 }
 
+/// The partition's directory was taken for missing and made anew over its files, and what
+/// DeleteRecords had taken was there again.
+#[test]
+fn a_link_to_a_partitions_directory_is_that_partition() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("data");
+    used_directory(&path);
+    let directory = open(&path).unwrap();
+    let log = directory.log("t", 0).unwrap();
+    assert_eq!(log.advance_log_start_offset(2).unwrap(), 2);
+    directory.close(1).unwrap();
+    drop((log, directory));
+    let elsewhere = home.path().join("elsewhere");
+    std::fs::rename(path.join("t-0"), &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, path.join("t-0")).unwrap();
+    let directory = open(&path).unwrap();
+    let offsets = directory.log("t", 0).unwrap().offsets();
+    assert_eq!((offsets.log_start_offset, offsets.high_watermark), (2, 3));
+}
+
 /// Kafka locks with `fcntl`, as Python's `lockf` does.
 #[test]
 fn a_directory_that_another_process_has_locked_is_refused() {
