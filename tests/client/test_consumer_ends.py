@@ -178,6 +178,28 @@ def test_a_topic_that_is_made_anew_is_read_from_its_beginning_and_that_is_said(
     assert line.endswith(f": {topic}-0 is read from its beginning, not from offset 10")
 
 
+def test_what_was_read_of_a_topic_that_is_made_anew_is_committed(servers: str, topic: str) -> None:
+    """The broker forgets a topic's offsets with the topic. A consumer that came in the new one as
+    far as it had in the old one took that for committed, and all was read again."""
+    place = (topic, 0)
+    rarely = {"auto_commit_interval_ms": 3_600_000}
+    with Consumer(servers, group=topic, **rarely) as consumer, Admin(servers) as admin:
+        consumer.assign([place])
+        assert len(consumer.poll(WAIT_MS)) == 10
+        consumer.commit()
+        admin.delete_topics([topic])
+        admin.create_topic(topic, partitions=1)
+        with Producer(servers) as producer:
+            for _ in range(10):
+                producer.send(topic, b"new", partition=0)
+        seen: list[bytes | None] = []
+        while len(seen) < 10:
+            seen += [record.value for record in consumer.poll(WAIT_MS)]
+        assert seen == [b"new"] * 10
+        assert consumer.committed([place]) == {}
+    assert committed(servers, topic, topic) == 10
+
+
 def test_a_position_that_is_not_in_its_log_is_said(
     servers: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:

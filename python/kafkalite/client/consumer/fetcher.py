@@ -162,6 +162,7 @@ class Fetcher(Closing):
         )
         self.waiting.shut()
         self._subscription_state.seek(partition, 0)
+        state.committed = None  # the broker forgets the offset with the topic
         return True
 
     def _send(self, node_id: int, partitions: Iterable[Partition], now: float) -> None:
