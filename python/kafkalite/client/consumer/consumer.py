@@ -276,7 +276,7 @@ class Consumer(ConsumerLoop):
             if (topic, index) not in assigned:
                 raise InvalidArgumentError(f"{topic}-{index} is not assigned")
         special = {partition: start for partition, start in starts.items() if start < 0}
-        found = self._admin.list_offsets(special) if special else {}
+        found = self._offsets(special) if special else {}
         # Nothing fails from here on: the consumer reads what it has read, or what it is told to.
         in_hand = self._end_assigned()
         if self._coordinator is not None:
@@ -286,8 +286,7 @@ class Consumer(ConsumerLoop):
         for partition, stop in stops.items():
             self._subscription_state[partition].stop = stop
         for partition, start in starts.items():
-            offset = found[partition].offset if partition in found else start
-            self._subscription_state.seek(partition, offset)
+            self._subscription_state.seek(partition, found.get(partition, start))
 
     @exclusive
     def subscribe(
