@@ -7,6 +7,8 @@ import pytest
 
 from client.filled import fill
 from kafkalite.client import Admin, Consumer, GroupOptions
+from kafkalite.client.consumer import coordinator
+from kafkalite.client.group_admin import GroupAdmin
 from kafkalite.errors import InvalidArgumentError, OffsetOutOfRangeError
 
 DEADLINE_S = 60
@@ -77,6 +79,29 @@ def test_what_was_committed_is_not_read_again(servers: str) -> None:
     # Closing committed what was read.
     with Consumer(servers, group="commit") as consumer:
         assert consumer.committed([("commit", 0)]) == {("commit", 0): 10}
+
+
+def test_the_offset_of_an_idle_partition_outlives_its_retention(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A position was committed once. With partitions that it had assigned itself the consumer is no
+    member of its group: the broker removed the offset offsets.retention.minutes after that, and
+    whoever came next read all again. Here the group is deleted, as at the end of its retention."""
+    monkeypatch.setattr(coordinator, "COMMIT_ALL_S", 0.1)
+    fill(servers, "idle")
+    place = ("idle", 0)
+    with (
+        Consumer(servers, group="idle", auto_commit_interval_ms=10) as consumer,
+        GroupAdmin(servers) as admin,
+    ):
+        consumer.assign([place])
+        assert values(consumer, 10) == numbers(*range(10))
+        for _ in range(2):
+            deadline = time.monotonic() + DEADLINE_S
+            while consumer.committed([place]) != {place: 10}:
+                assert time.monotonic() < deadline
+                assert consumer.poll(10) == []
+            admin.delete("idle")
 
 
 def test_members_share_partitions_and_take_over_when_one_leaves(servers: str) -> None:

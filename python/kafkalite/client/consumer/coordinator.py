@@ -42,6 +42,11 @@ Topics = list[str] | re.Pattern[str]
 METADATA_AGE_S = 30.0
 METADATA_AGE_JOINING_S = 1.0
 
+COMMIT_ALL_S = 30.0
+"""How often positions are committed, by itself, that the group knows already. Offsets of a group
+without members expire so long after their last commit as `offsets.retention.minutes` says, which is
+a minute at least."""
+
 LEAVE_S = 1.0
 """The time for leaving the group though the commit took all that there was."""
 
@@ -79,7 +84,7 @@ class ConsumerCoordinator(Closing):
         self._wakeup = wakeup
         self._troubles = troubles
         self._commit_s = commit_s
-        self._committed_at = time.monotonic()
+        self._committed_at = self._all_committed_at = time.monotonic()
         self._listener = Listener()
         self._subscription: Topics | None = None
         self._is_new_subscription = False
@@ -221,8 +226,10 @@ class ConsumerCoordinator(Closing):
         now = time.monotonic()
         if now - self._committed_at >= self._commit_s:
             self._committed_at = now
+            is_all_due = now - self._all_committed_at >= COMMIT_ALL_S
             # Its turn comes again: records are not held up for a coordinator that is away.
-            self._commit_quietly(once=True)
+            if self._commit_quietly(once=True, known_too=is_all_due) and is_all_due:
+                self._all_committed_at = now
 
     def _commit(
         self,
@@ -244,22 +251,30 @@ class ConsumerCoordinator(Closing):
         self._subscription_state.note_committed(offsets)
 
     def _commit_quietly(
-        self, *, once: bool = False, deadline: float | None = None, in_hand: bool = True
-    ) -> None:
-        """Commits as far as it can: the rest is read again by whoever gets the partition."""
+        self,
+        *,
+        once: bool = False,
+        deadline: float | None = None,
+        in_hand: bool = True,
+        known_too: bool = False,
+    ) -> bool:
+        """Commits as far as it can: the rest is read again by whoever gets the partition. Commits
+        positions that the group knows only with `known_too`. Says whether it has."""
         if self._commit_s is None:
-            return
+            return False
+        positions = self._subscription_state.positions if known_too else self._uncommitted
         try:
             self._commit(
-                self._uncommitted(in_hand=in_hand),
+                positions(in_hand=in_hand),
                 once=once,
                 deadline=deadline,
                 while_reachable=deadline is not None,
             )
         except ClientError as error:
             self._has_not_committed(error)
-        else:
-            self._troubles.end(COMMIT, f"group '{self.group.options.group}' accepts commits again")
+            return False
+        self._troubles.end(COMMIT, f"group '{self.group.options.group}' accepts commits again")
+        return True
 
     def _has_not_committed(self, error: ClientError) -> None:
         name = self.group.options.group
