@@ -154,6 +154,48 @@ def test_a_consumer_that_unsubscribes_in_a_listener_does_not_join_again(
         assert members(servers, topic) == 1
 
 
+@pytest.mark.parametrize("ending", ["close", "unsubscribe"])
+@pytest.mark.parametrize("turning_to", ["assign", "unsubscribe"])
+def test_a_listener_that_ends_the_subscription_is_told_of_that_end_once(
+    servers: str, topic: str, ending: str, turning_to: str
+) -> None:
+    """It was told again, within itself, until a RecursionError came out of `close`."""
+    told: list[object] = []
+    with Consumer(servers, group=topic) as consumer:
+
+        def revoked(partitions: object) -> None:
+            told.append(partitions)
+            if turning_to == "assign":
+                consumer.assign([(topic, 0)])
+            else:
+                consumer.unsubscribe()
+
+        consumer.subscribe(topic, on_revoked=revoked)
+        assert consumer.poll(WAIT_MS)
+        if ending == "close":
+            consumer.close()
+        else:
+            consumer.unsubscribe()
+    assert told == [[(topic, 0)]]
+    assert members(servers, topic) == 0
+
+
+def test_a_listener_assigns_what_is_read_after_a_rebalance(servers: str, topic: str) -> None:
+    """The end of the rebalance took from it what it had assigned."""
+    with Consumer(servers, group=topic) as consumer, Consumer(servers, group=topic) as other:
+        consumer.subscribe(topic, on_revoked=lambda _: consumer.assign({(topic, 0): 7}))
+        assert len(consumer.poll(WAIT_MS)) == 10
+        other.subscribe(topic)
+        seen: list[int] = []
+        for _ in range(200):
+            seen += [record.offset for record in consumer.poll(100)]
+            other.poll(100)
+            if seen and other.assignment:
+                break
+        assert seen == [7, 8, 9]
+        assert other.assignment == [(topic, 0)]
+
+
 # --- what is not there any more ---------------------------------------------------------------
 
 

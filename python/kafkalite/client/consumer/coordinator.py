@@ -97,6 +97,8 @@ class ConsumerCoordinator(Closing):
         self._joining: PendingCall[list[Partition]] | None = None
         self._revoked_ns = 0
         """When partitions were last taken from it, by the monotonic clock."""
+        self._is_revoking = False
+        """The listener is being told."""
         self._is_committing = False
         """It is the commit before the join that is under way."""
         self._counting: Cluster | None = None
@@ -366,17 +368,23 @@ class ConsumerCoordinator(Closing):
         self._joining = PendingCall(commit, f"commit of {group.options.group}", self._wakeup.set)
 
     def _revoke(self) -> None:
-        """Nothing is assigned any more, which the listener is told before, and may commit."""
+        """Nothing is assigned any more, which the listener is told before, and may commit. One that
+        ends the subscription itself is not told again."""
+        if self._is_revoking:
+            return
         partitions, listener = sorted(self._subscription_state), self._listener
         is_lost = self.group.is_lost
         told = listener.on_lost or listener.on_revoked if is_lost else listener.on_revoked
+        self._is_revoking = True
         try:
             if told is not None and partitions:
                 told(partitions)
         finally:
-            self._subscription_state.assign([])
+            self._is_revoking = False
             if partitions:
                 self._revoked_ns = time.monotonic_ns()
+            if self._subscription is not None:  # else the listener may have assigned others
+                self._subscription_state.assign([])
 
     def _joined(self, deadline: float) -> bool:
         """Joins the group and takes what it gives; False while that is under way behind the
