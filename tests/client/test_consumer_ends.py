@@ -196,6 +196,28 @@ def test_a_listener_assigns_what_is_read_after_a_rebalance(servers: str, topic: 
         assert other.assignment == [(topic, 0)]
 
 
+def test_a_listener_is_not_told_of_partitions_that_the_group_never_gave(
+    servers: str, topic: str
+) -> None:
+    """Those that the caller had assigned before were told as lost."""
+    told: list[tuple[str, object]] = []
+    with Consumer(servers, group=topic) as consumer:
+        consumer.assign([(topic, 0)])
+        assert len(consumer.poll(WAIT_MS)) == 10
+        consumer.subscribe(
+            topic,
+            on_assigned=lambda given: told.append(("assigned", given)),
+            on_revoked=lambda given: told.append(("revoked", given)),
+            on_lost=lambda given: told.append(("lost", given)),
+        )
+        assert consumer.assignment == []
+        for _ in range(200):
+            assert consumer.poll(100) == []  # the group has what was read before
+            if told:
+                break
+        assert told == [("assigned", [(topic, 0)])]
+
+
 # --- what is not there any more ---------------------------------------------------------------
 
 

@@ -131,7 +131,11 @@ class ConsumerCoordinator(Closing):
         return self._subscription is not None
 
     def subscribe(self, topics: Topics, listener: Listener) -> None:
-        """These topics from now on."""
+        """These topics from now on, and none of the partitions that the caller had assigned: of
+        those the listener is not told, since the group never gave them."""
+        if self._subscription is None and self._subscription_state:
+            self._subscription_state.assign([])
+            self._revoked_ns = time.monotonic_ns()
         self._subscription, self._listener = topics, listener
         self._is_new_subscription, self._creates, self._created_until = True, False, None
         self._missing = self._topics_sought_since = None
