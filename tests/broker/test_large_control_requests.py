@@ -107,7 +107,6 @@ def broker() -> Iterator[kafkalite.Broker]:
     with kafkalite.Broker(config={"group.initial.rebalance.delay.ms": JOIN_MS}) as broker:
         large_messages.prepare(broker.bootstrap_servers)
         yield broker
-        broker.kill()  # a stop flushes a thousand logs
 
 
 def answers_of_others(broker: kafkalite.Broker, key: int, version: int, body: bytes) -> int:

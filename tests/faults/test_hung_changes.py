@@ -9,7 +9,7 @@ import select
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 import kafkalite
 from api.batches import batch, values_of
 from api.group_requests import find_coordinator, heartbeat, stable_member
+from api.log_dirs import alter, wait_for
 from api.raw import KEYS, Connection
 from broker.test_scarce_memory import uvarint
 from faults.directories import (
@@ -264,6 +265,56 @@ def test_a_topic_is_not_there_if_the_directory_fails_instead_of_answering(
         assert not list(quick.glob("new-*"))
         assert [path.name for path in quick.glob(f"{going}-*")] == [f"{going}-0"]
         assert other.produce(going, batch([b"x"])).error_code == 0
+
+
+def is_mover_stuck(broker: kafkalite.Broker) -> bool:
+    """The thread that moves replicas is in a call that does not return."""
+    for _ in range(20):
+        if "D" not in states_of(broker.pid, "replica-alter"):
+            return False
+        time.sleep(0.05)  # a poll
+    return True
+
+
+def states_of(pid: int, name: str) -> set[str]:
+    """The states of the process's threads whose names begin so."""
+    found = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # it has ended
+            head, _, rest = (task / "stat").read_text().rpartition(")")
+            if head.partition("(")[2].startswith(name):
+                found.add(rest.split()[0])
+    return found
+
+
+def test_a_topic_whose_name_a_move_out_of_a_frozen_directory_has_is_refused_in_time(
+    broker: kafkalite.Broker, slow: Mount, tmp_path: Path
+) -> None:
+    """The new topic waited for the thaw in the directory that goes on, and every change there
+    behind it."""
+    quick = tmp_path / "quick"
+    with clients(broker, 3) as (creator, deleter, other):
+        topic, _ = partitions_by_directory(broker, slow, quick)
+        slow.freeze()
+        try:
+            assert alter(other, quick, (topic, 0)) == [0]
+            wait_for(lambda: is_mover_stuck(broker))
+            assert deleted(Asked(deleter, "DeleteTopics", 5, delete_request(topic)).answer()) == 0
+            for name in (topic, "beside"):
+                unknown = alter(other, quick, (name, 0))
+                assert unknown == [codes.UNKNOWN_TOPIC_OR_PARTITION]
+            creating = Asked(creator, "CreateTopics", 7, create_request(topic, partitions=1))
+            beside = create_request("beside", partitions=1)
+            assert created(other.ask("CreateTopics", 7, beside)) == 0
+            (refused,) = creating.answer().topics
+            assert refused.error_code == codes.KAFKA_STORAGE_ERROR
+            assert f"{topic}-0 is moving into {quick}" in refused.error_message
+            assert partition_count(other, topic) == 0
+            assert other.produce("beside", batch([b"x"])).error_code == 0
+        finally:
+            slow.thaw()
+        wait_for(lambda: created(create(other, topic).answer()) == 0)
+        assert other.produce(topic, batch([b"x"])).base_offset == 0
 
 
 def test_whoever_has_a_topic_made_by_the_way_is_not_kept_waiting_for_a_frozen_directory(
