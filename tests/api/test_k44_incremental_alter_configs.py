@@ -1,5 +1,7 @@
 """IncrementalAlterConfigs by frames: the answers of Kafka, and that changes hold."""
 
+import contextlib
+import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from api.config_cases import (
 from api.configs import change, describe, own, replace, set_topic
 from api.raw import Connection
 from kafkalite._native import read_batches
-from kafkalite.config.changes import check_client_metrics
+from kafkalite.config.changes import ChangeRefusedError, check_client_metrics
 from kafkalite.metadata import snapshots
 
 
@@ -51,6 +53,36 @@ def test_patterns_of_clients_neither_take_long_nor_warn(
         assert (code, sentence) == (40, "Client matching patterns of more than 1000 characters")
     check_client_metrics({"match": "client_id=[[a]b||c]"})
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("ranges", ["[ -\uffff]", "[^ -\U0010ffff]", r"[ -\uffff]"])
+def test_wide_ranges_of_characters_take_no_time(ranges: str) -> None:
+    """A pattern within the limit, some hundred ranges of 64 Ki characters, took half a second, and
+    a request may have many."""
+    count = 980 // len(ranges)
+    begun_s = time.thread_time()
+    for number in range(20):
+        check_client_metrics({"match": f"client_id=(?i)a{{{number}}}{count * ranges}"})
+    assert time.thread_time() - begun_s < 4
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_legal"),
+    [
+        ("[Ā-ɏ]|[ÿ-\U0001f600]", True),
+        ("[ɏ-Ā]", False),
+        (r"[\u0100-\u024f]|[a-\u0100]|[\xff-Ā]|\\U|\\N", True),
+        (r"[\u024f-Ā]", False),
+        (r"\u12", False),
+        # Java knows no such escape.
+        (r"\U0001f600", False),
+        (r"\N{DIGIT ONE}", False),
+    ],
+)
+def test_characters_of_any_script_may_be_in_patterns(pattern: str, is_legal: bool) -> None:
+    refused = pytest.raises(ChangeRefusedError, match="Illegal client matching pattern")
+    with contextlib.nullcontext() if is_legal else refused:
+        check_client_metrics({"match": f"client_id={pattern}"})
 
 
 @pytest.mark.parametrize("version", [0, 1])
