@@ -52,7 +52,7 @@ from kafkalite.service.supervisor import Supervisor
 from kafkalite.timers import wall_ms
 
 if TYPE_CHECKING:
-    from kafkalite.service import metrics
+    from kafkalite.service import metrics_server
 
 METRICS_BACKLOG = 16
 CONTROL_THREADS = 2
@@ -388,13 +388,13 @@ def _bind_beside(
 
 def _serve_metrics(
     bound: _socket.socket | None, context: Context, handlers: Mapping[int, Handler]
-) -> "metrics.MetricsServer | None":
+) -> "metrics_server.MetricsServer | None":
     """Begins to answer who asks for the metrics, if anybody is to."""
     if bound is None:
         return None
     import socket
 
-    from kafkalite.service import metrics
+    from kafkalite.service import metrics, metrics_server
 
     names = {each.key: each.name for each in handlers.values()} | context.core.native_keys()
 
@@ -403,7 +403,7 @@ def _serve_metrics(
 
     bound.listen(METRICS_BACKLOG)
     listener = socket.socket(fileno=bound.detach())
-    endpoint = metrics.MetricsServer(listener, make_page, context.log.warning)
+    endpoint = metrics_server.MetricsServer(listener, make_page, context.log.warning)
     endpoint.start()
     return endpoint
 

@@ -18,7 +18,7 @@ from api.group_requests import stable_member
 from api.raw import Connection
 from kafkalite._native import BrokerCore
 from kafkalite.client import Admin
-from kafkalite.service import metrics
+from kafkalite.service import metrics, metrics_server
 
 LISTENER = {"kafkalite.metrics.listener": "127.0.0.1:0"}
 TIMEOUT_S = 60
@@ -192,7 +192,9 @@ def connect(url: str) -> socket.socket:
 
 def test_a_request_without_an_end_is_closed(url: str) -> None:
     with connect(url) as client:
-        client.sendall(b"GET /metrics HTTP/1.1\r\nCookie: " + b"x" * 2 * metrics.REQUEST_BYTES_MAX)
+        client.sendall(
+            b"GET /metrics HTTP/1.1\r\nCookie: " + b"x" * 2 * metrics_server.REQUEST_BYTES_MAX
+        )
         with contextlib.suppress(ConnectionResetError):  # it had not read all when it closed
             assert client.recv(65536).startswith(b"HTTP/1.1 400")
     assert Scrape(url).families
@@ -205,10 +207,42 @@ def test_a_client_that_says_nothing_does_not_hold_up_the_stop(tmp_path: Path) ->
             begun = time.monotonic()
             assert broker.stop() == 0
             # It would be held for as long as the client may take.
-            assert time.monotonic() - begun < metrics.CLIENT_S
+            assert time.monotonic() - begun < metrics_server.CLIENT_S
         # The port stays over a restart.
         broker.start()
         assert Scrape(url_of(broker)).families
+
+
+def test_clients_that_say_or_read_nothing_hold_up_no_scrape() -> None:
+    """Three connections without a request kept Prometheus waiting for half a minute."""
+    content = b"x" * 8_000_000  # more than the buffers of two sockets hold
+    listener = socket.create_server(("127.0.0.1", 0))
+    where = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"
+    endpoint = metrics_server.MetricsServer(listener, lambda: content, print)
+    endpoint.start()
+    with contextlib.ExitStack() as open_until_then:
+
+        def connected() -> socket.socket:
+            return open_until_then.enter_context(connect(where))
+
+        def scraped() -> bytes:
+            with urllib.request.urlopen(where, timeout=TIMEOUT_S) as answer:
+                return bytes(answer.read())
+
+        begun = time.monotonic()
+        silent = [connected() for _ in range(3)]
+        silent[0].sendall(b"GET /met")
+        readers = [connected() for _ in range(2 * metrics_server.PAGES_MAX)]
+        for each in readers:
+            each.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert scraped() == content
+        # So soon it would not be the turn of another, one after the other.
+        assert time.monotonic() - begun < metrics_server.CLIENT_S
+        silent += [connected() for _ in range(metrics_server.CLIENTS_MAX)]
+        assert scraped() == content
+        # What is beyond the limits was closed, beginning with the oldest.
+        assert silent[0].recv(1) == b""
+        endpoint.stop()
 
 
 def test_a_broker_whose_directory_is_offline_tells_so(tmp_path: Path) -> None:
@@ -247,7 +281,7 @@ def test_a_page_that_fails_is_an_error_of_that_scrape_only() -> None:
     pages: Iterator[bytes] = iter([b"good\n"])
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    endpoint = metrics.MetricsServer(listener, lambda: next(pages), told.append)
+    endpoint = metrics_server.MetricsServer(listener, lambda: next(pages), told.append)
     endpoint.start()
     where = f"http://127.0.0.1:{port}/metrics"
     with urllib.request.urlopen(where, timeout=TIMEOUT_S) as answer:

@@ -8,23 +8,14 @@ clients say. Counters count since the start. Nothing is measured for the endpoin
 one counts the same, and a scrape takes no lock that a request waits for long.
 """
 
-import contextlib
 import os
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from kafkalite import _native
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-REQUEST_BYTES_MAX: Final = 8192
-"""Size of a request with its headers; the connection of a longer one is closed."""
-CLIENT_S: Final = 10.0
-"""Time that a client has to send its request, and to read its answer: it holds up the next one."""
-STOP_S: Final = 2.0
-"""How long a stop waits for the answer that is under way."""
 
 
 class Metric(NamedTuple):
@@ -383,92 +374,3 @@ def _started_s() -> float:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.time() - age_s
-
-
-class MetricsServer:
-    """Answers `GET /metrics` on a listening socket, one client after the other, on a thread of its
-    own, until `stop`. `make_page` is called for each; what it raises is answered with 500, and
-    `tell` is told."""
-
-    def __init__(
-        self,
-        listener: socket.socket,
-        make_page: Callable[[], bytes],
-        tell: Callable[[str], None],
-    ) -> None:
-        self._listener = listener
-        self._make_page = make_page
-        self._tell = tell
-        self._client: socket.socket | None = None
-        self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
-
-    def start(self) -> None:
-        """Returns at once."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends the thread, whatever its client does."""
-        self._is_stopping = True
-        for each in (self._listener, self._client):
-            if each is not None:
-                with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-        self._thread.join(STOP_S)
-
-    def _run(self) -> None:
-        with self._listener:
-            while not self._is_stopping:
-                try:
-                    client, _ = self._listener.accept()
-                except OSError as error:
-                    if not self._is_stopping:
-                        self._tell(f"metrics: a connection could not be taken: {error.strerror}")
-                        time.sleep(1)  # descriptors may come back
-                    continue
-                self._client = client
-                with client, contextlib.suppress(OSError):
-                    # Or the stop has looked for a client before there was this one.
-                    if not self._is_stopping:
-                        self._serve(client)
-                self._client = None
-
-    def _serve(self, client: socket.socket) -> None:
-        words = _request_line(client).split()
-        match words:
-            case [b"GET", path, *_] if path.partition(b"?")[0] == b"/metrics":
-                status, content = self._page()
-            case [b"GET", _, *_]:
-                status, content = "404 Not Found", b"the metrics are at /metrics\n"
-            case _:
-                status, content = "400 Bad Request", b"only GET /metrics is answered\n"
-        head = (
-            f"HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\n"
-            f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
-        )
-        client.settimeout(CLIENT_S)
-        client.sendall(head.encode() + content)
-
-    def _page(self) -> tuple[str, bytes]:
-        try:
-            return "200 OK", self._make_page()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the broker goes on without
-            self._tell(f"metrics: {type(error).__name__}: {error}")
-            return "500 Internal Server Error", b"the broker's log says why\n"
-
-
-def _request_line(client: socket.socket) -> bytes:
-    """The first line, once all headers have come; empty for a client that is too slow or says too
-    much."""
-    deadline = time.monotonic() + CLIENT_S
-    request = b""
-    while b"\r\n\r\n" not in request:
-        left_s = deadline - time.monotonic()
-        if left_s <= 0 or len(request) > REQUEST_BYTES_MAX:
-            return b""
-        client.settimeout(left_s)
-        received = client.recv(REQUEST_BYTES_MAX)
-        if not received:
-            return b""
-        request += received
-    return request.split(b"\r\n", 1)[0]
