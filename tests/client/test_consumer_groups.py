@@ -1,6 +1,7 @@
 """What a consumer says: rebalances to its listener, topics that are not there to its caller, and
 troubles to the log."""
 
+import itertools
 import logging
 import re
 import time
@@ -12,6 +13,7 @@ import pytest
 
 import kafkalite
 from client.fake import FakeBroker
+from client.filled import fill, members
 from client.logs import TOPIC, Logs
 from kafkalite.client import Admin, Cluster, Consumer, GroupOptions, Producer
 from kafkalite.client.consumer.membership import Membership
@@ -247,6 +249,41 @@ def test_a_member_that_nobody_polls_says_why_it_leaves(caplog: pytest.LogCapture
             time.sleep(0.005)  # the pause of the poll
         member.close()
     assert "max_poll_interval_ms=1" in lines(caplog)[0]
+
+
+# --- static members -------------------------------------------------------------------------------
+
+SHORT = {"session_timeout_ms": 1_000, "heartbeat_interval_ms": 50}
+
+
+@pytest.fixture(scope="module")
+def brief() -> Iterator[str]:
+    """A broker whose groups may have short sessions."""
+    config = {"group.min.session.timeout.ms": 100, "group.initial.rebalance.delay.ms": 0}
+    with kafkalite.Broker(config=config) as broker:
+        yield broker.bootstrap_servers
+
+
+def test_a_static_member_that_turns_to_assign_leaves_its_group_and_commits(brief: str) -> None:
+    """It went on committing as the member that it was: that kept its session up, and partitions
+    with it that nobody read. Once it was put out no commit was taken any more."""
+    fill(brief, "turns")
+    place, options = ("turns", 0), GroupOptions("turns", "one", **SHORT)
+    with Consumer(brief, group=options, auto_commit_interval_ms=10) as consumer:
+        consumer.subscribe("turns")
+        until(lambda: consumer.assignment, consumer)
+        consumer.unsubscribe()
+        consumer.assign({place: 0})
+        consumer.pause(place)
+        offsets = itertools.cycle((4, 5))
+
+        def has_left() -> bool:
+            consumer.seek(place, next(offsets))
+            return members(brief, "turns") == 0
+
+        until(has_left, consumer)
+        consumer.seek(place, 6)
+        until(lambda: consumer.committed([place]) == {place: 6}, consumer)
 
 
 def test_a_pattern_that_matches_nothing_assigns_nothing_once_until_a_topic_comes(

@@ -180,6 +180,9 @@ class Membership:
                 self._joined = self._is_member = self._is_forgotten = False
                 if self.member_id and self.options.instance_id is None:
                     self._leave()
+                # A static member stays until its session is over. What is committed from now on is
+                # none of its own, and would keep that up for partitions that nobody reads.
+                self.member_id, self.generation = "", -1
         except ClientError:
             pass  # the session time-out does it
 
