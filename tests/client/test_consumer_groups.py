@@ -286,6 +286,37 @@ def test_a_static_member_that_turns_to_assign_leaves_its_group_and_commits(brief
         until(lambda: consumer.committed([place]) == {place: 6}, consumer)
 
 
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_static_member_that_was_not_polled_loses_its_partitions_with_its_session(
+    brief: str, is_over: bool
+) -> None:
+    """Partitions that another had by then were told as revoked, of which a listener may commit."""
+    name = f"silent-{is_over}"
+    fill(brief, name)
+    times = SHORT if is_over else SHORT | {"session_timeout_ms": 60_000}
+    options = GroupOptions(name, "one", max_poll_interval_ms=500, **times)
+    told: list[str] = []
+    with (
+        Consumer(brief, group=options, auto_commit_interval_ms=None) as consumer,
+        Consumer(brief, group=GroupOptions(name, **SHORT)) as other,
+    ):
+        consumer.subscribe(
+            name, on_revoked=lambda _: told.append("revoked"), on_lost=lambda _: told.append("lost")
+        )
+        until(lambda: consumer.assignment, consumer)
+        if is_over:
+            other.subscribe(name)
+            until(lambda: other.assignment, other)
+        else:
+            assert consumer._coordinator is not None
+            group, deadline = consumer._coordinator.group, time.monotonic() + WAIT_S
+            while group._is_member:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)  # the pause of the poll
+        until(lambda: told, consumer)
+        assert told[0] == ("lost" if is_over else "revoked")
+
+
 def test_a_pattern_that_matches_nothing_assigns_nothing_once_until_a_topic_comes(
     strict: str,
 ) -> None:

@@ -101,6 +101,8 @@ class Membership:
         """It was put out of the group since it joined: others may have its partitions."""
         self._polled_at = time.monotonic()
         self._beaten_at = time.monotonic()
+        self._has_given_up = False
+        """A static member that nobody polls, until its session is over."""
         self._stop = threading.Event()
         self._leaves_at_end = self._is_interrupted = False
         self._thread: threading.Thread | None = None
@@ -120,7 +122,12 @@ class Membership:
     @property
     def is_lost(self) -> bool:
         """Says whether it was put out of the group, or has left: others may have its partitions."""
-        return self.generation < 0
+        return self.generation < 0 or self._is_expired
+
+    @property
+    def _is_expired(self) -> bool:
+        silent_ms = (time.monotonic() - self._beaten_at) * 1000
+        return self._has_given_up and silent_ms >= self.options.session_timeout_ms
 
     @property
     def metadata(self) -> GroupMetadata:
@@ -130,7 +137,7 @@ class Membership:
         return GroupMetadata(options.group, self.generation, self.member_id, options.instance_id)
 
     def _refuse_forgotten(self) -> None:
-        if self._is_forgotten:
+        if self._is_forgotten or self._is_expired:
             # Without member and generation it would be taken, once the group is empty, over what
             # the others have committed since.
             raise broker_error(UNKNOWN_MEMBER_ID, f"commit of group '{self.options.group}'")
@@ -177,7 +184,8 @@ class Membership:
         self._joined = self._is_member = False
         try:
             with self._alone(deadline):
-                self._joined = self._is_member = self._is_forgotten = False
+                self._joined = self._is_member = False
+                self._is_forgotten = self._has_given_up = False
                 if self.member_id and self.options.instance_id is None:
                     self._leave()
                 # A static member stays until its session is over. What is committed from now on is
@@ -264,7 +272,8 @@ class Membership:
             if joined.error_code != NONE:
                 return joined
             self.member_id, self.generation = joined.member_id, joined.generation_id
-            self._is_member, self._polled_at = True, time.monotonic()
+            self._is_member, self._has_given_up = True, False
+            self._polled_at = self._beaten_at = time.monotonic()
         self._start_heartbeats()
         return joined
 
@@ -376,12 +385,12 @@ class Membership:
             self._cluster.close()
 
     def _beat_once(self, timeout_ms: int | None) -> None:
-        self._beaten_at = time.monotonic()
-        silent_s = self._beaten_at - self._polled_at
+        now = time.monotonic()
         try:
-            if silent_s * 1000 > self.options.max_poll_interval_ms:
+            if (now - self._polled_at) * 1000 > self.options.max_poll_interval_ms:
                 self._give_up()
             else:
+                self._beaten_at = now
                 self._heartbeat(timeout_ms)
                 self.troubles.end(COORDINATOR, f"{self._name} has its coordinator again")
         except ClientError as error:
@@ -400,7 +409,8 @@ class Membership:
             "partitions; more time, or fewer max_poll_records, keep it in"
         )
         self._joined = self._is_member = False
-        if self.options.instance_id is None:
+        self._has_given_up = self.options.instance_id is not None
+        if not self._has_given_up:
             self._is_forgotten = True
             self._leave()
 
