@@ -6,7 +6,7 @@ from typing import Any
 
 from kafkalite.coordinator.machine import Append, Effect, Marker, Moment, Producer, Reply
 from kafkalite.groups.machine import GroupMachine
-from kafkalite.groups.offsets import CommittedOffset
+from kafkalite.groups.offsets import CommittedOffset, OffsetsAnswer
 from kafkalite.groups.records import OFFSET_COMMIT_KIND
 from kafkalite.groups.transactional_offsets import TAKEN_AT_ONCE
 from kafkalite.protocol import codes
@@ -152,3 +152,25 @@ def carry_out(effects: Sequence[Effect]) -> None:
     for each in effects:
         assert isinstance(each, Reply)
         each.send()
+
+
+def test_offsets_are_not_told_to_be_stable_where_they_are_forgotten() -> None:
+    """The answer was put together after the partition had gone elsewhere: the offset before the
+    open transaction was told, and its client read again what the transaction had read."""
+    machine = machine_with_an_open_offset()
+    machine.offsets.put("g", "t", 0, OFFSET)
+    before = machine.offsets_of("g", codes.NONE, require_stable=True)
+    told: list[OffsetsAnswer] = []
+    waiting = [machine.fetch_stable_offsets("g", told.append) for _ in range(2)]
+    carry_out(machine.unload())
+    assert before.is_unstable is not None
+    assert before.is_unstable("t", 0)
+    for (append,), code in zip(waiting, (codes.NONE, codes.UNKNOWN_SERVER_ERROR), strict=True):
+        assert isinstance(append, Append)
+        assert append.then is not None
+        carry_out(append.then(code, 0, Moment(0, 0)))
+    # What could not be written is told as it would have been.
+    assert [each.error_code for each in told] == [
+        codes.NOT_COORDINATOR,
+        codes.UNKNOWN_SERVER_ERROR,
+    ]

@@ -422,6 +422,8 @@ class GroupMachine:
         _offset: int,
         _moment: Moment,
     ) -> Sequence[Effect]:
+        if self.transactions.is_unloaded:
+            error_code = error_code or codes.NOT_COORDINATOR
         if error_code == codes.COORDINATOR_NOT_AVAILABLE:
             # Older clients do not know that here (`GroupCoordinatorService` of Kafka says why).
             error_code = codes.NOT_COORDINATOR

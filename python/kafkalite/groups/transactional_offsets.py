@@ -24,6 +24,8 @@ class TransactionalOffsets:
 
     def __init__(self, offsets: Offsets) -> None:
         self.verifications = Verifications()
+        self.is_unloaded = False
+        """Others may know better from now on what is open."""
         self._offsets = offsets
         self._being_written: dict[int, tuple[str, list[Commit]]] = {}
         """By a number: the group, and what it commits."""
@@ -44,9 +46,12 @@ class TransactionalOffsets:
         return self._being_written.values()
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
-        """A transaction that has not ended commits an offset of the partition."""
+        """A transaction that has not ended commits an offset of the partition, or may do so where
+        the group is coordinated by now."""
         place = (group_id, topic, partition)
-        return self._offsets.is_unstable(*place) or place in self._places_written
+        return (
+            self.is_unloaded or self._offsets.is_unstable(*place) or place in self._places_written
+        )
 
     def stage(
         self,
@@ -126,6 +131,7 @@ class TransactionalOffsets:
 
     def unload(self) -> list[Effect]:
         """As `Machine.unload`: those markers are on disk, and nobody waits for further ones."""
+        self.is_unloaded = True
         self._offsets = Offsets()
         untold, self._untold = self._untold, deque()
         return [Reply(each, codes.NONE) for each in untold]
