@@ -2,6 +2,8 @@
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +13,9 @@ from api.transactions import Transactor, transactor
 from kafkalite.client.transaction_admin import TransactionAdmin, hanging
 from kafkalite.errors import BrokerError
 from kafkalite.protocol import messages
+from kafkalite.tasks import Tasks
+from kafkalite.timers import Timers
+from kafkalite.transactions.hanging import tell_of_hanging
 
 
 def begun(connection: Connection, topic: str) -> Transactor:
@@ -85,3 +90,43 @@ def test_nobody_is_asked_to_abort_what_a_coordinator_may_know_that_is_not_loaded
             pytest.raises(BrokerError, match="__transaction_state-0 has no leader"),
         ):
             hanging(admin, admin.describe_producers([(topic, 0)]))
+
+
+def test_what_was_let_go_and_loaded_anew_meanwhile_may_have_known_a_transaction() -> None:
+    """Its entries were gone when it was asked what it knew, and it was loaded again when it was
+    asked if it knew everything: the log named the command that tears the transaction."""
+    tasks = Tasks(Timers(), lambda error: pytest.fail(str(error)))
+    offsets = SimpleNamespace(last_stable_offset=0, high_watermark=1)
+    let_go, anew = (
+        SimpleNamespace(
+            topic="__transaction_state",
+            partition=0,
+            knows_all=knows_all,
+            machine=SimpleNamespace(entries={}),
+        )
+        for knows_all in (False, True)
+    )
+    runtime = SimpleNamespace(is_loading=False, shards=[let_go])
+    asked: list[tuple[str, int]] = []
+    warnings: list[str] = []
+
+    async def describe_producers(*place: Any) -> list[Any]:
+        asked.append(place)
+        if len(asked) == 2:
+            runtime.shards[0] = anew
+        return [SimpleNamespace(producer_id=7, current_transaction_first_offset=0)]
+
+    context = SimpleNamespace(
+        image=SimpleNamespace(topics={"t": SimpleNamespace(name="t", partitions=[None])}),
+        core=SimpleNamespace(
+            logs=SimpleNamespace(find=lambda *_: SimpleNamespace(offsets=offsets))
+        ),
+        logs=SimpleNamespace(describe_producers=describe_producers),
+        log=SimpleNamespace(warning=warnings.append),
+        transactions=SimpleNamespace(runtime=runtime),
+        tasks=tasks,
+    )
+    told = tasks.start(tell_of_hanging(cast(Any, context)))
+    assert told.is_done
+    (warning,) = warnings
+    assert "is not loaded here" in warning

@@ -11,10 +11,12 @@ them might know the transaction, and that it is decided.
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
+from kafkalite.coordinator.shard import Shard
 from kafkalite.errors import KafkaliteError
 from kafkalite.service.stderr_log import Log
 from kafkalite.tasks import Future
 from kafkalite.transactions.host import TransactionHost
+from kafkalite.transactions.machine import TransactionMachine
 from kafkalite.transactions.states import TopicPartition
 
 LOADING_PAUSE_MS: Final = 1_000
@@ -46,14 +48,16 @@ async def tell_of_hanging(context: HangingHost) -> None:
         return
     while context.transactions.runtime.is_loading:
         await _pause(context, LOADING_PAUSE_MS)
-    known = await _known(context)
+    # One that is let go meanwhile counts as not loaded, though it may be loaded anew by then: what
+    # it knew may have been forgotten before it was asked.
+    shards = list(context.transactions.runtime.shards)
+    known = await _known(context, shards)
     unknown = {each for each in begun if (each.place, each.producer_id) not in known}
     # One that has ended meanwhile was unknown for that.
     still_open = await _opened(context, sorted({each.place for each in unknown}))
     hanging = [each for each in still_open if each in unknown]
     if context.tasks.is_stopping or not hanging:
         return
-    shards = context.transactions.runtime.shards
     unloaded = [f"{each.topic}-{each.partition}" for each in shards if not each.knows_all]
     if unloaded:
         (topic, partition), _, _ = hanging[0]
@@ -104,10 +108,12 @@ async def _opened(context: HangingHost, places: list[TopicPartition]) -> list[Op
     return found
 
 
-async def _known(context: HangingHost) -> set[tuple[TopicPartition, int]]:
+async def _known(
+    context: HangingHost, shards: list[Shard[TransactionMachine]]
+) -> set[tuple[TopicPartition, int]]:
     """Partitions and producers of all transactions that the coordinator will see to the end of."""
     found: set[tuple[TopicPartition, int]] = set()
-    for shard in context.transactions.runtime.shards:
+    for shard in shards:
         async for entry in context.tasks.sliced(list(shard.machine.entries.values())):
             now = entry.now
             found.update((place, now.producer_id) for place in now.partitions)
