@@ -4,7 +4,13 @@ from typing import Any
 
 from kafkalite.coordinator.machine import Append, Moment
 from kafkalite.groups.deletions import GROUP_COSTS, STEP_OFFSETS
-from kafkalite.groups.events import CommitRequest, GroupLimits, OffsetLimits, OffsetToCommit
+from kafkalite.groups.events import (
+    CommitRequest,
+    GroupLimits,
+    OffsetLimits,
+    OffsetsInTransaction,
+    OffsetToCommit,
+)
 from kafkalite.groups.machine import TOMBSTONES_BYTES_MAX, GroupMachine
 from kafkalite.groups.offsets import CommittedOffset
 from kafkalite.groups.records import SERDE
@@ -167,3 +173,37 @@ def test_the_expired_offsets_of_a_large_group_are_forgotten_in_steps_and_it_the_
     play.pass_time(2 * INTERVAL_MS + 100)
     assert not play.machine.groups
     assert len(play.written) == LARGE + 3
+
+
+class Counted(str):
+    """A topic that counts how often one is looked up."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __hash__(self) -> int:
+        Counted.looks += 1
+        return str.__hash__(self)
+
+
+def test_what_other_groups_commit_meanwhile_is_not_looked_at_for_each_group() -> None:
+    """It was: with 100,000 offsets that were being written a step took more than a second."""
+    play = Play()
+    for number in range(50):
+        play.machine.offsets.put(str(number), "gone", 0, OFFSET)
+    asked = [OffsetToCommit(Counted("t"), bytes(16), at, 9, -1, "") for at in range(1_000)]
+    request = CommitRequest("", None, -1, -1, True, asked)
+    told: list[list[int]] = []
+    (append,) = play.machine.commit("busy", request, told.append, play.moment())
+    transaction = OffsetsInTransaction(7, 0, None)
+    play.machine.transactions.stage("other", [("t", 0, OFFSET)], transaction, [0], told.append)
+    Counted.looks = 0
+    play.perform(play.machine.on_topics(["gone"], play.moment()))
+    assert len(play.places()) == 50
+    assert Counted.looks <= 2 * len(asked)
+    assert len(play.machine.partitions_of("busy")) == len(asked)
+    assert play.machine.partitions_of("other") == [("t", 0)]
+    play.perform(play.machine.on_topics(["t"], play.moment()))
+    assert play.places() >= {("other", 0), *(("busy", at) for at in range(1_000))}
+    play.perform([append])
+    assert len(told) == 1

@@ -39,9 +39,9 @@ from kafkalite.groups.events import (
 )
 from kafkalite.groups.memory import MembersMemory
 from kafkalite.groups.offsets import (
-    Commit,
     Offsets,
     OffsetsAnswer,
+    UnderWay,
     judge_offsets,
 )
 from kafkalite.groups.refusals import check_transactional_commit
@@ -79,11 +79,9 @@ class GroupMachine:
         self._offset_limits = offset_limits
         self._journal = Journal()
         self._deadlines = Deadlines()
-        self._commits: dict[int, tuple[str, list[Commit]]] = {}
-        """By a number, those that are not on disk yet: the group, and what it commits."""
+        self._commits = UnderWay()
         self.transactions = TransactionalOffsets(self.offsets)
         self._memory = MembersMemory()
-        self._last_commit = 0
         self._unready: list[str] | None = None
         """Once all is replayed: groups that are to be made ready, the first last."""
         self._expiry_due_ms: int | None = None
@@ -179,13 +177,12 @@ class GroupMachine:
         some groups; goes on with the next soon."""
         expiring = self._expiring or list(reversed(self.groups))
         effects: list[Effect] = []
-        being_written = self._being_written()
         left = STEP_OFFSETS
         while expiring and left > 0:
             left -= GROUP_COSTS
             group = self.groups.get(expiring.pop())
             if group is not None:
-                kept = being_written.get(group.group_id, {})
+                kept = self._being_written(group.group_id)
                 effects += self._expire_group(group, kept, moment)
                 left -= self.offsets.count_of(group.group_id)
         self._expiring = expiring
@@ -221,10 +218,8 @@ class GroupMachine:
         """As `Machine.on_topics`: every offset in them is forgotten, some at once, and the next
         soon."""
         names = frozenset(deleted)
-        groups = dict.fromkeys(self.offsets.groups_reading(names))
-        for group_id, being_written in self._being_written().items():
-            if any(topic in names for topic, _ in being_written):
-                groups[group_id] = None
+        readers = (self.offsets, self._commits, self.transactions.being_written)
+        groups = dict.fromkeys(each for known in readers for each in known.groups_reading(names))
         self._deletions.add(names, groups, partial(self._tombstones_in, names), moment)
         return self._deletions.step(moment)
 
@@ -331,11 +326,10 @@ class GroupMachine:
         results, taken = judge_offsets(request, size_max, moment.wall_ms)
         if not taken:
             return [Reply(reply, results)]
-        number = self._last_commit = self._last_commit + 1
-        self._commits[number] = (group_id, taken)
+        number = self._commits.add(group_id, taken)
         written = [records.offset_record(group_id, *each) for each in taken]
         first = FirstAnswer(reply)
-        then = partial(self._on_committed, number, results, first)
+        then = partial(self._on_committed, group_id, number, results, first)
         overdue = partial(told_of_offsets, results, first)
         deleted = self._forget_each(group_id, (), self._deletions.before(group_id, request))
         return [*deleted, Append(written, then, overdue=overdue)]
@@ -395,6 +389,7 @@ class GroupMachine:
 
     def _on_committed(
         self,
+        group_id: str,
         number: int,
         results: list[int],
         reply: Callable[[list[int]], None],
@@ -402,7 +397,7 @@ class GroupMachine:
         base_offset: int,
         _moment: Moment,
     ) -> Sequence[Effect]:
-        group_id, committed = self._commits.pop(number)
+        committed = self._commits.take(group_id, number)
         if error_code == codes.NONE:
             self.offsets.put_all(group_id, committed, base_offset)
         return told_of_offsets(results, reply, error_code)
@@ -438,17 +433,13 @@ class GroupMachine:
     def partitions_of(self, group_id: str) -> list[PartitionOfTopic]:
         """Topic and partition of every offset of a group, those being written included."""
         found = dict.fromkeys(self.offsets.partitions_of(group_id))
-        found.update(dict.fromkeys(self._being_written().get(group_id, ())))
+        found.update(self._being_written(group_id))
         return list(found)
 
-    def _being_written(self) -> dict[str, dict[PartitionOfTopic, None]]:
-        """Group -> topic and partition of each offset that is not on disk yet."""
-        found: dict[str, dict[PartitionOfTopic, None]] = {}
-        for group_id, committed in [*self._commits.values(), *self.transactions.being_written()]:
-            partitions = found.setdefault(group_id, {})
-            for topic, partition, _ in committed:
-                partitions[topic, partition] = None
-        return found
+    def _being_written(self, group_id: str) -> dict[PartitionOfTopic, None]:
+        """Topic and partition of each offset of a group that is not on disk yet."""
+        in_transactions = self.transactions.being_written
+        return self._commits.partitions_of(group_id) | in_transactions.partitions_of(group_id)
 
     def delete_offsets(
         self,

@@ -46,6 +46,43 @@ Tree = dict[str, dict[str, dict[int, Leaf]]]
 """Group -> topic -> partition, none of which is there without something in it."""
 
 
+class UnderWay:
+    """Commits that are not on disk yet, by their group."""
+
+    __slots__ = ("_by_group", "_last_number")
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[int, list[Commit]]] = {}
+        self._last_number = 0
+
+    def add(self, group_id: str, commits: list[Commit]) -> int:
+        """Gives the number by which they are taken out again."""
+        number = self._last_number = self._last_number + 1
+        self._by_group.setdefault(group_id, {})[number] = commits
+        return number
+
+    def take(self, group_id: str, number: int) -> list[Commit]:
+        """They are on disk, or will never be."""
+        numbered = self._by_group[group_id]
+        commits = numbered.pop(number)
+        if not numbered:
+            del self._by_group[group_id]
+        return commits
+
+    def partitions_of(self, group_id: str) -> dict[tuple[str, int], None]:
+        """Topic and partition of each offset that the group commits."""
+        numbered = self._by_group.get(group_id, {})
+        return {each[:2]: None for commits in numbered.values() for each in commits}
+
+    def groups_reading(self, names: frozenset[str]) -> list[str]:
+        """Groups that commit an offset in one of the topics."""
+        return [
+            group_id
+            for group_id, numbered in self._by_group.items()
+            if any(each[0] in names for commits in numbered.values() for each in commits)
+        ]
+
+
 class OpenTransaction:
     """The offsets that a transaction commits; once it has ended, those still to be taken."""
 

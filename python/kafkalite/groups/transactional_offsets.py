@@ -3,14 +3,14 @@ holding or dropped. They are taken only if they are verified (`verifications.py`
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from kafkalite.coordinator.machine import Append, Effect, FirstAnswer, Moment, Producer, Reply
 from kafkalite.groups import records
 from kafkalite.groups.events import OffsetsInTransaction
-from kafkalite.groups.offsets import Commit, Offsets
+from kafkalite.groups.offsets import Commit, Offsets, UnderWay
 from kafkalite.groups.verifications import Verifications
 from kafkalite.protocol import codes
 
@@ -27,11 +27,9 @@ class TransactionalOffsets:
         self.is_unloaded = False
         """Others may know better from now on what is open."""
         self._offsets = offsets
-        self._being_written: dict[int, tuple[str, list[Commit]]] = {}
-        """By a number: the group, and what it commits."""
+        self.being_written = UnderWay()
         self._places_written = Counter[tuple[str, str, int]]()
         """How often each group, topic and partition is among them."""
-        self._last_number = 0
         self.wake_ms: int | None = None
         """When `take_ended` is due next, monotonic."""
         self._untold = deque[Callable[[int], None]]()
@@ -40,10 +38,6 @@ class TransactionalOffsets:
     def is_verified(self, transaction: OffsetsInTransaction) -> bool:
         """True if offsets of the transaction may be written now."""
         return self.verifications.is_verified(*transaction)
-
-    def being_written(self) -> Iterable[tuple[str, list[Commit]]]:
-        """Groups and their offsets that are not on disk yet."""
-        return self._being_written.values()
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
         """A transaction that has not ended commits an offset of the partition, or may do so where
@@ -64,18 +58,18 @@ class TransactionalOffsets:
         """Has offsets written that hold once their transaction is committed; `results` is a code
         for each that was asked for."""
         producer_id, producer_epoch, _ = transaction
-        number = self._last_number = self._last_number + 1
-        self._being_written[number] = (group_id, taken)
+        number = self.being_written.add(group_id, taken)
         self._places_written.update((group_id, *each[:2]) for each in taken)
         self.verifications.note_offsets(producer_id, producer_epoch)
         written = [records.offset_record(group_id, *each) for each in taken]
         first = FirstAnswer(reply)
-        then = partial(self._on_staged, number, producer_id, results, first)
+        then = partial(self._on_staged, group_id, number, producer_id, results, first)
         overdue = partial(told_of_offsets, results, first)
         return Append(written, then, (), Producer(producer_id, producer_epoch), overdue)
 
     def _on_staged(
         self,
+        group_id: str,
         number: int,
         producer_id: int,
         results: list[int],
@@ -84,7 +78,7 @@ class TransactionalOffsets:
         base_offset: int,
         _moment: Moment,
     ) -> Sequence[Effect]:
-        group_id, committed = self._being_written.pop(number)
+        committed = self.being_written.take(group_id, number)
         for topic, partition, _ in committed:
             place = (group_id, topic, partition)
             self._places_written[place] -= 1
