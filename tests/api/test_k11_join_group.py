@@ -8,6 +8,7 @@ import pytest
 import kafkalite
 from api.group_requests import find_coordinator, heartbeat, join, join_request, stable_member, sync
 from api.raw import Connection
+from kafkalite.api.k11_join_group import PROTOCOLS_MAX
 from kafkalite.protocol import codes
 
 
@@ -125,3 +126,19 @@ def test_members_take_a_quarter_of_the_memory_for_requests_and_leave_the_rest() 
         with Connection(broker.bootstrap_servers) as connection:
             assert join(connection, "small", version=3).error_code == codes.NONE
             assert connection.create_topic("t").error_code == 0
+
+
+@pytest.mark.parametrize("version", [4, 9])
+def test_who_names_more_protocols_than_a_rebalance_can_go_through_is_refused(
+    connection: Connection, version: int
+) -> None:
+    """99,000 of them held up everybody else for a quarter of a second in each rebalance."""
+    protocols = tuple((str(number), b"") for number in range(PROTOCOLS_MAX + 1))
+    taken = join(connection, "many", version=version, protocols=protocols[1:])
+    assert taken.error_code == codes.MEMBER_ID_REQUIRED
+    member_id = taken.member_id
+    refused = join(connection, "many", member_id, version=version, protocols=protocols)
+    assert refused.error_code == codes.INCONSISTENT_GROUP_PROTOCOL
+    assert (refused.member_id, refused.generation_id) == (member_id, -1)
+    joined = join(connection, "many", member_id, version=version, protocols=protocols[1:])
+    assert joined.error_code == codes.NONE

@@ -6,11 +6,12 @@ rebalance after `group.initial.rebalance.delay.ms`, again as long as new ones co
 what every member can do and is to answer with an assignment (SyncGroup). A static member that comes
 back without its id gets a new one and, if nothing else has changed, no rebalance takes place.
 
-Refusals: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR for metadata that the
-topic could never hold, INVALID_SESSION_TIMEOUT, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR,
-COORDINATOR_NOT_AVAILABLE where members take too much memory, UNKNOWN_MEMBER_ID for an id in a group
-that is not there, GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED,
-UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+Refusals: GROUP_AUTHORIZATION_FAILED, INCONSISTENT_GROUP_PROTOCOL for more than `PROTOCOLS_MAX`
+protocols, INVALID_GROUP_ID, UNKNOWN_SERVER_ERROR for metadata that the topic could never hold,
+INVALID_SESSION_TIMEOUT, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE
+where members take too much memory, UNKNOWN_MEMBER_ID for an id in a group that is not there,
+GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
+FENCED_INSTANCE_ID.
 
 Version notes: v0 has one time-out for session and rebalance; v1 two (KIP-62); v4 comes back with
 the id that it is given (KIP-394); v5 static members (KIP-345); v7 the protocol's type in the answer
@@ -25,10 +26,13 @@ from kafkalite.access import GROUP, READ
 from kafkalite.context import Context
 from kafkalite.groups.events import JoinAnswer, JoinRequest
 from kafkalite.protocol import codes, messages
-from kafkalite.tasks import Future
+from kafkalite.tasks import Future, completed
 
 NAME = "JoinGroup"
 WAITS_FOR_OTHERS = True
+
+PROTOCOLS_MAX = 250
+"""Each rebalance goes through those of all members at once. Clients have a handful of them."""
 
 
 def handle(
@@ -41,6 +45,9 @@ def handle(
             error_code=codes.GROUP_AUTHORIZATION_FAILED,
             protocol_name="" if version < 7 else None,
         )
+    if len(message.protocols) > PROTOCOLS_MAX:
+        refused = JoinAnswer(codes.INCONSISTENT_GROUP_PROTOCOL, message.member_id)
+        return _answer(completed(refused), version)
     timeout_ms = message.rebalance_timeout_ms if version >= 1 else message.session_timeout_ms
     joining = JoinRequest(
         member_id=message.member_id,
