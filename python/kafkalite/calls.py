@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from kafkalite import _native
 from kafkalite.errors import KafkaliteError, StorageError
-from kafkalite.tasks import Future, TimedOutError
+from kafkalite.tasks import Computation, Future, TimedOutError
 
 T = TypeVar("T")
 
@@ -32,12 +32,15 @@ class Calls:
         self._under_way: dict[int, tuple[Future[Any], Callable[[int], Any]]] = {}
 
     def begin(
-        self, ask: Callable[[int], object], answer: Callable[[int], Any] | None = None
+        self,
+        ask: Callable[[int], object],
+        answer: Callable[[int], Any] | None = None,
+        kind: type[Future[Any]] = Future,
     ) -> Future[Any]:
-        """Calls `ask(number)` now, and sets the future to `answer(number)`, that of the logs if
-        there is none, once the core gives the number. What either of them raises, the future
-        raises."""
-        future = Future[Any]()
+        """Calls `ask(number)` now, and sets the future, of a `kind`, to `answer(number)`, that of
+        the logs if there is none, once the core gives the number. What either of them raises, the
+        future raises."""
+        future = kind()
         number = self._last_number + 1
         try:
             ask(number)
@@ -140,6 +143,14 @@ class Background:
     def run(self, work: Callable[[], T]) -> Future[T]:
         """Has `work()` done by a thread of its own: what that returns, or raises, be it a defect.
         StorageError where no thread can be started."""
+        return self._run(work, Future)
+
+    def compute(self, work: Callable[[], T]) -> Future[T]:
+        """Does as `run` with work that waits for nothing, as for a file or another thread: a large
+        request that awaits it keeps its turn."""
+        return self._run(work, Computation)
+
+    def _run(self, work: Callable[[], T], kind: type[Future[Any]]) -> Future[T]:
         outcome: list[T | KafkaliteError] = []
 
         def run(number: int) -> None:
@@ -166,4 +177,4 @@ class Background:
                 raise found
             return found
 
-        return self._begin(start, answer)
+        return self._begin(start, answer, kind)

@@ -4,7 +4,9 @@ answer of a log, be it that an append is committed, or because logs were made or
 
 A request of many elements keeps nobody waiting: a thread in the background decodes it, and encodes
 a large answer, while others have the GIL; its handler works in slices (`Tasks.sliced`), and after
-each turn one task whose slice was over goes on. Of large requests one is answered at a time.
+each turn one task whose slice was over goes on. Of large requests one is worked on at a time: it
+has a turn (`Turns`) from before it is decoded until it is answered, or its handler first waits for
+anything but its slices.
 
 It is two threads, of which one works and the other waits inside Rust, until the first is stuck in
 a log directory there: then that one waits (`rust/src/net/control/wait.rs`). All state is used
@@ -183,7 +185,9 @@ class ControlServer:
 
     async def _answer_large(self, handler: Handler, request: _native.Request) -> None:
         """Answers a request that a thread of its own decodes, when it has its turn."""
-        async with self._large_requests:
+        turn = await self._large_requests.take()
+        with turn:
+            self._context.tasks.keep(turn)
             try:
                 with self._large_messages:
                     await self._answer_decoded(handler, request)
@@ -191,32 +195,16 @@ class ControlServer:
                 self._refuse(handler, request, error)
 
     async def _answer_decoded(self, handler: Handler, request: _native.Request) -> None:
-        background = self._context.background
-        messages = [await background.run(partial(request.decode_large, handler.request_kind))]
+        compute = self._context.background.compute
+        messages = [await compute(partial(request.decode_large, handler.request_kind))]
         answer = handler.handle(self._context, request, messages[0])
         if isinstance(answer, CoroutineType):
-            answering = self._answer_sliced(handler, request, answer, messages)
-            if handler.waits_for_others:
-                self._context.tasks.start(answering)
-            else:
-                await answering
-            return
-        if answer is not None:
+            await self._answer_later(handler, request, answer, messages)
+        elif answer is not None:
             responses = [answer]
             del answer
             await self._respond_large(handler, request, responses, messages)
-        await background.run(partial(_native.release, messages))
-
-    async def _answer_sliced(
-        self,
-        handler: Handler,
-        request: _native.Request,
-        answer: Coroutine[Any, Any, Any],
-        messages: list[Any],
-    ) -> None:
-        with self._large_messages:
-            await self._answer_later(handler, request, answer, messages)
-            await self._context.background.run(partial(_native.release, messages))
+        await compute(partial(_native.release, messages))
 
     async def _respond_large(
         self,
@@ -233,7 +221,7 @@ class ControlServer:
             self._context.core.requests.respond_large(request, responses)
 
         try:
-            await self._context.background.run(respond)
+            await self._context.background.compute(respond)
         except Exception as error:  # noqa: BLE001 - as above
             self._refuse(handler, request, error)
 

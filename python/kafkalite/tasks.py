@@ -27,6 +27,9 @@ A handler is a coroutine where it has to wait; what it returns is the answer:
 - What takes long is done in slices: `async for each in context.tasks.sliced(elements)` lets others
   have their turn between two elements once a slice is over. What it relied on may have changed
   then: whoever has to have one image holds the metadata write lock.
+- A large request has a turn of its own (`Turns.take`, `Tasks.keep`) and keeps it while it computes:
+  in slices, or in a thread of the background by `compute`. At its first `await` of anything else,
+  its own or that of a task that it awaits, others have the turn.
 - Which task goes on first: in the order in which what they wait for came to be; never from within
   the call that sets a future.
 
@@ -122,6 +125,12 @@ class Future(Generic[T]):
             watcher()
 
 
+class Computation(Future[T]):
+    """One that waits for nothing but the time of a processor. Whoever awaits it keeps its turn."""
+
+    __slots__ = ()
+
+
 def completed(value: T) -> Future[T]:
     """A future whose value is there already."""
     future = Future[T]()
@@ -138,7 +147,7 @@ async def all_done(futures: Iterable[Future[Any]]) -> None:
 class Task(Future[T]):
     """A coroutine under way, and the future of what it returns. `Tasks.start` makes one."""
 
-    __slots__ = ("_awaited", "_coroutine", "_holding", "_limits", "_tasks")
+    __slots__ = ("_awaited", "_coroutine", "_holding", "_limits", "_tasks", "_turn")
 
     def __init__(self, tasks: "Tasks", coroutine: Coroutine[Any, Any, T], holding: object) -> None:
         super().__init__()
@@ -149,6 +158,8 @@ class Task(Future[T]):
         """None as long as it runs, or is about to."""
         self._limits: list[TimeLimit] = []
         """The time limits that it is in, the outermost first."""
+        self._turn: Turn | None = None
+        """Given back when it first waits, or whoever awaits it does."""
 
     def _step(self, error: Exception | None = None) -> None:
         """Has the coroutine run to its next `await`."""
@@ -166,6 +177,8 @@ class Task(Future[T]):
                     break
             self._awaited = awaited
             awaited.watch(self._wake)
+            if self._turn is not None:
+                self.keep(self._turn)
         except StopIteration as end:
             self._holding = None
             self.set(end.value)
@@ -178,6 +191,16 @@ class Task(Future[T]):
         finally:
             error = None
             tasks.current = before
+
+    def keep(self, turn: "Turn") -> None:
+        """Has `turn` end when this task waits, or does so now, for more than a processor; or when
+        that is true of a task that it awaits."""
+        self._turn = turn
+        if isinstance(self._awaited, Task):
+            self._awaited.keep(turn)
+        elif self._awaited is not None and not isinstance(self._awaited, Computation):
+            self._turn = None
+            turn.end()
 
     def _error_of_limits(self) -> TimedOutError | None:
         is_over = any(each.is_over for each in self._limits)
@@ -208,21 +231,45 @@ def _without_first(traceback: types.TracebackType | None) -> types.TracebackType
     return traceback.tb_next if traceback else None
 
 
+class Turn:
+    """A right that somebody has until its `end`, which may be called again; or `with` it."""
+
+    __slots__ = ("_turns",)
+
+    def __init__(self, turns: "Turns") -> None:
+        self._turns: Turns | None = turns
+
+    def end(self) -> None:
+        """Lets the next one have it."""
+        turns, self._turns = self._turns, None
+        if turns is not None:
+            turns.pass_on()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_outcome: object) -> None:
+        self.end()
+
+
 class Turns:
-    """A right that one task has at a time, first come first served: `async with` this."""
+    """A right that one task has at a time, first come first served."""
 
     def __init__(self) -> None:
         self._is_taken = False
         self._queue: deque[Future[None]] = deque()
 
-    async def __aenter__(self) -> None:
+    async def take(self) -> Turn:
+        """Waits for the right, which is had until the `Turn` ends."""
         if self._is_taken:
             turn = Future[None]()
             self._queue.append(turn)
             await turn
         self._is_taken = True
+        return Turn(self)
 
-    async def __aexit__(self, *_outcome: object) -> None:
+    def pass_on(self) -> None:
+        """Has the next one go on, by whoever has had the right."""
         if self._queue:
             self._queue.popleft().set(None)
         else:
@@ -317,7 +364,7 @@ class Tasks:
 
     async def yield_now(self) -> None:
         """Lets others have their turn: requests that have come are looked at before it returns."""
-        turn = Future[None]()
+        turn = Computation[None]()
         self.yielded.append(turn)
         await turn
 
@@ -327,6 +374,12 @@ class Tasks:
             if self.is_slice_over():
                 await self.yield_now()
             yield each
+
+    def keep(self, turn: Turn) -> None:
+        """Has the task that runs give `turn` back as soon as it waits."""
+        if self.current is None:
+            raise RuntimeError("a turn is for a task")
+        self.current.keep(turn)
 
     def until(self, due_ms: int) -> TimeLimit:
         """Limits the time of a block: `with tasks.until(due_ms)`, on the clock of `timers`."""

@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalite.errors import KafkaliteError, StorageError
-from kafkalite.tasks import SLICE_NS, Future, Tasks, TimedOutError, Turns, all_done
+from kafkalite.tasks import (
+    SLICE_NS,
+    Computation,
+    Future,
+    Task,
+    Tasks,
+    TimedOutError,
+    Turns,
+    all_done,
+)
 from kafkalite.timers import Timers
 
 
@@ -388,7 +397,7 @@ def test_turns_are_taken_one_at_a_time_in_order_whatever_becomes_of_them() -> No
     ends = [Future[None]() for _ in range(3)]
 
     async def work(number: int) -> None:
-        async with turns:
+        with await turns.take():
             begun.append(number)
             await ends[number]
 
@@ -402,3 +411,73 @@ def test_turns_are_taken_one_at_a_time_in_order_whatever_becomes_of_them() -> No
     thread.run()
     assert begun == [0, 1, 2]
     assert all(each.is_done for each in tasks)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("in_time", [True, False])
+def test_a_turn_that_is_kept_ends_when_its_task_or_one_that_it_awaits_waits(
+    depth: int, in_time: bool
+) -> None:
+    """And not while they compute. A large request had its turn while it waited for a log directory
+    or for other brokers, unless its handler was marked as one that might: of the others that did,
+    each held all large requests up for as long as its client liked."""
+    thread = Thread()
+    tasks, turns = thread.tasks, Turns()
+    computed, waited = Computation[None](), Future[None]()
+    begun: list[int] = []
+
+    async def handle(below: int) -> None:
+        if below:
+            handling: Task[None] = tasks.start(handle(below - 1))
+            await (all_done([handling]) if in_time else handling)
+            return
+        await tasks.yield_now()
+        await computed
+        await waited
+        # It does not get the turn again.
+        await tasks.yield_now()
+
+    async def answer(number: int, depth: int) -> None:
+        turn = await turns.take()
+        with turn:
+            tasks.keep(turn)
+            begun.append(number)
+            await handle(depth)
+
+    first = tasks.start(answer(1, depth))
+    second = tasks.start(answer(2, 0))
+    tasks.yielded.popleft().set(None)
+    thread.run()
+    assert begun == [1], "it computes still"
+    computed.set(None)
+    thread.run()
+    assert begun == [1, 2]
+    third = tasks.start(answer(3, 0))
+    assert begun == [1, 2], "the second one has the turn"
+    waited.set(None)
+    while tasks.yielded:
+        tasks.yielded.popleft().set(None)
+        thread.run()
+    assert begun == [1, 2, 3]
+    assert first.is_done and second.is_done and third.is_done
+
+
+def test_a_turn_ends_with_its_task_that_has_not_waited_or_has_failed() -> None:
+    thread = Thread()
+    turns = Turns()
+    begun: list[int] = []
+
+    async def answer(number: int) -> None:
+        turn = await turns.take()
+        with turn:
+            thread.tasks.keep(turn)
+            begun.append(number)
+            await thread.tasks.yield_now()
+            raise KafkaliteError("it failed")
+
+    for number in range(3):
+        thread.tasks.start(answer(number))
+    while thread.tasks.yielded:
+        thread.tasks.yielded.popleft().set(None)
+        thread.run()
+    assert begun == [0, 1, 2]

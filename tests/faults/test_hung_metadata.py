@@ -7,8 +7,9 @@ The metadata lies in a directory of its own, or in the only one.
 import os
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,9 @@ from faults.test_hung_changes import (
 )
 from kafkalite.metadata.image import TOPIC
 from kafkalite.protocol import codes, messages
+
+MANY = 1_100
+"""Elements of a request that is large."""
 
 FEW = 4
 """Of requests of which nine take half of the memory."""
@@ -132,6 +136,50 @@ def test_who_changes_no_metadata_is_not_held_up_and_changes_are_made_in_their_or
         assert own(other, TOPIC, "u") == {"flush.ms": "6"}
         assert (partition_count(other, "new"), partition_count(other, "t")) == (4, 0)
         assert other.produce("new", batch([b"x"])).base_offset == 0
+
+
+def large_creation(names: list[str]) -> tuple[str, int, Any]:
+    request = create_request("")
+    kind = type(request.topics[0])
+    request.topics = [kind(name=name, num_partitions=1, replication_factor=1) for name in names]
+    return "CreateTopics", 7, request
+
+
+def large_deletion(names: list[str]) -> tuple[str, int, Any]:
+    request = delete_request("t")
+    request.topic_names += names
+    return "DeleteTopics", 5, request
+
+
+def large_growth(names: list[str]) -> tuple[str, int, Any]:
+    request = grow_request("t", 3)
+    kind = type(request.topics[0])
+    request.topics += [kind(name=name, count=3, assignments=None) for name in names]
+    return "CreatePartitions", 3, request
+
+
+@pytest.mark.parametrize("large", [large_creation, large_deletion, large_growth])
+def test_a_large_change_that_waits_keeps_no_other_large_request_waiting(
+    broker: kafkalite.Broker,
+    slow: Mount,
+    large: Callable[[list[str]], tuple[str, int, Any]],
+) -> None:
+    """It kept the turn of all of them, for as long as its client said."""
+    kind = messages.DescribeGroupsRequest
+    describing = kind(groups=[f"group-{number}" for number in range(MANY)])
+    with clients(broker, 2) as (other, changer):
+        other.socket.settimeout(PROMPT_S)
+        assert find_coordinator(other, "group")[0].error_code == 0
+        slow.freeze()
+        try:
+            changing = Asked(changer, *large([f"new-{number}" for number in range(MANY)]))
+            python_answers(other)
+            described = other.ask("DescribeGroups", 5, describing)
+            assert len(described.groups) == MANY
+            assert not is_answered(changer)
+        finally:
+            slow.thaw()
+        changing.answer()
 
 
 def test_a_change_that_has_not_begun_in_time_is_not_made_and_one_that_has_is(

@@ -2,9 +2,7 @@
 
 A file has `NAME`, as in the schema table without "Request", and `handle(context, request,
 message)`, which returns the response message, a coroutine of it where it has to wait or to look at
-many elements (`kafkalite.tasks`), or None where it answers by other means. `WAITS_FOR_OTHERS` says
-that the answer may wait for requests of other clients, or for a log directory, so that large
-requests must not wait for it.
+many elements (`kafkalite.tasks`), or None where it answers by other means.
 Beside them, `auto_create.py` has the same parts for what Rust hands over of Metadata.
 
 The file's name says key and message, so that a start learns which keys there are without importing
@@ -35,8 +33,6 @@ class Handler:
         self.max_version = max_version
         self.first_flexible = NOT_FLEXIBLE if first is None else first
         self._module_name = module_name
-        self.waits_for_others = False
-        """Known once the file is imported."""
         self._handle: Callable[[Any, Any, Any], Any] | None = None
         self._request_kind: type[messages.Message] | None = None
 
@@ -54,7 +50,6 @@ class Handler:
             module = import_module(f"{__name__}.{self._module_name}")
             if self.name != module.NAME:
                 raise ValueError(f"{self._module_name} is called {module.NAME}")
-            self.waits_for_others = getattr(module, "WAITS_FOR_OTHERS", False)
             self._handle = module.handle
         return self._handle
 

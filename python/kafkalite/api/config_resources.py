@@ -185,7 +185,7 @@ async def in_background(context: Context, resource: Any, judge: Callable[[Any], 
     The metadata does not change meanwhile, if the request has the lock."""
     if resource.resource_type == BROKER_LOGGER or len(resource.configs) <= CONFIGS_AT_ONCE:
         return judge(resource)
-    return await context.background.run(partial(judge, resource))
+    return await context.background.compute(partial(judge, resource))
 
 
 async def _judge_each(

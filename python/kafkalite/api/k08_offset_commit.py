@@ -32,7 +32,6 @@ from kafkalite.protocol import codes, messages
 from kafkalite.tasks import Future
 
 NAME = "OffsetCommit"
-WAITS_FOR_OTHERS = True
 
 Partition = messages.OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
 

@@ -29,7 +29,6 @@ from kafkalite.protocol import codes, messages
 from kafkalite.tasks import Future, completed
 
 NAME = "JoinGroup"
-WAITS_FOR_OTHERS = True
 
 PROTOCOLS_MAX = 250
 """Each rebalance goes through those of all members at once. Clients have a handful of them."""

@@ -24,7 +24,6 @@ from kafkalite.protocol import codes, messages
 from kafkalite.tasks import Future, completed
 
 NAME = "SyncGroup"
-WAITS_FOR_OTHERS = True
 
 
 def handle(

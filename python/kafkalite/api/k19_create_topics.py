@@ -121,7 +121,7 @@ async def _judge_each(
                 raise ControllerError(codes.TOPIC_AUTHORIZATION_FAILED, sentence)
             judged = partial(_judged, context, asked[name], names)
             is_large = len(asked[name].configs) > CONFIGS_AT_ONCE
-            wanted = await context.background.run(judged) if is_large else judged()
+            wanted = await context.background.compute(judged) if is_large else judged()
             made.append((wanted, result))
             names.add(name)
         except ControllerError as refusal:

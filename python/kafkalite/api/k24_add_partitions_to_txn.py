@@ -31,7 +31,6 @@ from kafkalite.transactions.machine import AddRequest
 from kafkalite.transactions.states import CLIENT_TV_OF_EPOCHS, TopicPartition
 
 NAME = "AddPartitionsToTxn"
-WAITS_FOR_OTHERS = True
 
 OF_BROKERS_SINCE: Final = 4
 FENCED_SINCE: Final = 2

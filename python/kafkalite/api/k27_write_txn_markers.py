@@ -25,7 +25,6 @@ from kafkalite.transactions.markers import marker_of
 from kafkalite.transactions.states import NO_ID, TopicPartition
 
 NAME = "WriteTxnMarkers"
-WAITS_FOR_OTHERS = True
 
 
 async def handle(

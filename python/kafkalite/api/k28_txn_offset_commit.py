@@ -30,7 +30,6 @@ from kafkalite.transactions.machine import AddRequest
 from kafkalite.transactions.states import CLIENT_TV_OF_EPOCHS
 
 NAME = "TxnOffsetCommit"
-WAITS_FOR_OTHERS = True
 
 LOADING_SINCE: Final = 2
 MEMBERS_SINCE: Final = 3
