@@ -1,12 +1,19 @@
 """ListGroups by frames. Answers are those of Apache Kafka 4.3.1 for the same requests."""
 
-from typing import Any
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from api.group_requests import commit, find_coordinator, stable_member
 from api.raw import Connection
-from kafkalite.protocol import messages
+from kafkalite.api import k16_list_groups
+from kafkalite.groups.classic import ClassicGroup
+from kafkalite.groups.events import GroupLimits
+from kafkalite.protocol import codes, messages
+from kafkalite.tasks import Tasks
+from kafkalite.timers import Timers
 
 
 def listed(connection: Connection, version: int = 5, **filters: Any) -> dict[str, Any]:
@@ -43,3 +50,24 @@ def test_states_and_types_choose_whatever_their_case(connection: Connection) -> 
     assert "listed-empty" in listed(connection, types_filter=["Classic"])
     assert listed(connection, types_filter=["consumer"]) == {}
     assert listed(connection, types_filter=["no such type"]) == {}
+
+
+def test_a_group_that_is_let_go_while_others_are_listed_is_not_called_dead() -> None:
+    """Another broker coordinates it by then."""
+    first, second = (ClassicGroup(name, GroupLimits(1, 0), 0) for name in ("first", "second"))
+
+    def groups() -> Iterator[ClassicGroup]:
+        yield first
+        second.unload()
+        yield second
+
+    context = SimpleNamespace(
+        tasks=Tasks(Timers(), lambda error: pytest.fail(str(error))),
+        groups=SimpleNamespace(list_groups=lambda: (codes.NONE, groups())),
+        may=lambda *_: True,
+    )
+    handled = k16_list_groups.handle(
+        cast(Any, context), cast(Any, None), messages.ListGroupsRequest()
+    )
+    answer = context.tasks.start(handled).result()
+    assert [(each.group_id, each.group_state) for each in answer.groups] == [("first", "Empty")]

@@ -13,6 +13,7 @@ here.
 from kafkalite import _native
 from kafkalite.access import CLUSTER, DESCRIBE, GROUP
 from kafkalite.context import Context
+from kafkalite.groups.states import DEAD
 from kafkalite.protocol import messages
 
 NAME = "ListGroups"
@@ -40,7 +41,9 @@ async def handle(
                 group_type=CLASSIC,
             )
             async for group in sliced(groups)
-            if (not states or group.state.lower() in states)
+            # Not those of a partition that is let go meanwhile: they go on elsewhere.
+            if group.state != DEAD
+            and (not states or group.state.lower() in states)
             and (not types or CLASSIC in types)
             and (may_see_all or context.may(request, DESCRIBE, GROUP, group.group_id))
         ],
