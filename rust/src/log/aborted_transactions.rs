@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 
 use super::log::Log;
 use super::names::LOG;
+use super::read::{FetchedRange, ReadIsolation};
 use super::segment::replay::{aborted_in, marker_of, producers_before};
 use super::segment::transaction_index::AbortedIndex;
 use super::segment::{LocatedBatch, Segment};
@@ -25,6 +26,58 @@ use super::state::snapshots::ProducerSnapshots;
 use super::storage::read_exact_at;
 
 impl Log {
+    /// Reads as `read` does, up to the last stable offset, with the aborted transactions of what
+    /// it has found. Errors: as `read`.
+    pub fn read_committed(
+        &self,
+        offset: i64,
+        max_bytes: u64,
+        min_one_batch: bool,
+    ) -> Result<(FetchedRange, Vec<AbortedTransaction>)> {
+        loop {
+            let range = self.read(offset, max_bytes, min_one_batch, ReadIsolation::LastStable)?;
+            if let Some(aborted) = self.aborted_of(&range)? {
+                return Ok((range, aborted));
+            }
+        }
+    }
+
+    /// The aborted transactions of a range that was read at `ReadIsolation::LastStable`. `None`:
+    /// the log has lost records since then or has others in their place, and with them perhaps the
+    /// entries that the reader of this range must know. Kafka starts at the segment that was read
+    /// (`LocalLog.addAbortedTransactions`), and misses those of later ones that were cleaned.
+    pub fn aborted_of(&self, range: &FetchedRange) -> Result<Option<Vec<AbortedTransaction>>> {
+        if range.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        let aborted = self
+            .upper_bound_offset(range)
+            .and_then(|end| self.aborted_transactions(range.offset, end));
+        // Whatever takes an entry away says so before, in the ends.
+        let ends = *self.ends.read();
+        if ends.cuts != range.cuts || ends.log_start_offset > range.offset {
+            return Ok(None);
+        }
+        aborted.map(Some)
+    }
+
+    /// The first offset behind a range: aborted transactions up to there concern its reader
+    /// (`LogSegment.fetchUpperBoundOffset`).
+    fn upper_bound_offset(&self, range: &FetchedRange) -> Result<i64> {
+        let end = range.position_byte + range.length_bytes;
+        let segments = self.segments.read();
+        let segment = segments.get(range.segment_base_offset).cloned();
+        drop(segments);
+        let Some(segment) = segment else {
+            return Ok(self.offsets().log_end_offset);
+        };
+        let beyond = segment.with_offset_index(|index| index.first_from_position(end))?;
+        Ok(beyond.map(|entry| entry.offset).unwrap_or_else(|| {
+            let next = self.segment_after(range.segment_base_offset);
+            next.map_or(self.offsets().log_end_offset, |next| next.base_offset())
+        }))
+    }
+
     /// The aborted transactions that a reader of `fetch_offset .. upper_bound_offset` must know,
     /// sorted by first offset (`LocalLog.collectAbortedTransactions`).
     pub fn aborted_transactions(

@@ -40,8 +40,8 @@ pub struct FetchedRange {
     pub first_batch_is_cut: bool,
     /// There are segments behind this one that the reader may see.
     pub is_on_older_segment: bool,
-    /// The log's `replacements` when the range was found.
-    replacements: u64,
+    /// The log's `cuts` when the range was found.
+    pub(super) cuts: u64,
     file: Option<Arc<dyn StorageFile>>,
     /// Those of the segment, for its path in errors.
     files: Option<Arc<SegmentFiles>>,
@@ -58,7 +58,7 @@ impl FetchedRange {
             length_bytes: 0,
             first_batch_is_cut: false,
             is_on_older_segment: false,
-            replacements: 0,
+            cuts: 0,
             file: None,
             files: None,
             _pin: None,
@@ -169,7 +169,7 @@ impl Log {
                 }
                 Ok(Some(range)) => {
                     return Ok(FetchedRange {
-                        replacements,
+                        cuts: ends.cuts,
                         ..range
                     });
                 }
@@ -218,27 +218,6 @@ impl Log {
                 }
             }
         }
-    }
-
-    /// The first offset behind a range read at `fetch_offset`: aborted transactions up to there
-    /// concern its reader (`LogSegment.fetchUpperBoundOffset`).
-    pub fn upper_bound_offset(&self, range: &FetchedRange) -> Result<i64> {
-        let end = range.position_byte + range.length_bytes;
-        let segments = self.segments.read();
-        let segment = segments.get(range.segment_base_offset).cloned();
-        drop(segments);
-        let Some(segment) = segment else {
-            return Ok(self.offsets().log_end_offset);
-        };
-        let beyond = segment.with_offset_index(|index| index.first_from_position(end))?;
-        if self.replacements() != range.replacements {
-            // The position is one in other files.
-            return Ok(self.offsets().log_end_offset);
-        }
-        Ok(beyond.map(|entry| entry.offset).unwrap_or_else(|| {
-            let next = self.segment_after(range.segment_base_offset);
-            next.map_or(self.offsets().log_end_offset, |next| next.base_offset())
-        }))
     }
 
     /// The first record at or after `timestamp` (ms) that is not below the log start
@@ -321,7 +300,7 @@ fn read_segment(
         length_bytes: wanted.min(max_position.saturating_sub(first.position_byte)),
         first_batch_is_cut: wanted < first_bytes,
         is_on_older_segment: segment.base_offset() < bound.segment_base_offset,
-        replacements: 0,
+        cuts: 0,
         file: Some(file),
         files: Some(Arc::clone(segment.files())),
         _pin: Some(pin),

@@ -110,10 +110,10 @@ fn read_until(log: &Log, is_over: &AtomicBool, seen: &AtomicUsize, seed: u64) {
         if let Some(first) = batches.first() {
             assert!(first.last_offset >= offset, "below what was asked for");
         }
-        let upper_bound = log.upper_bound_offset(&range);
-        upper_bound.unwrap_or_else(|error| panic!("the bound at {offset}: {error}"));
-        log.aborted_transactions(offset, offset + 10)
-            .unwrap_or_else(|error| panic!("aborted transactions at {offset}: {error}"));
+        match log.read_committed(offset, max_bytes, true) {
+            Ok(_) | Err(Error::OffsetOutOfRange { .. }) => {}
+            Err(error) => panic!("the committed records at {offset}: {error}"),
+        }
         match log.offset_for_timestamp(NOW_MS + offset) {
             Ok(_) | Err(Error::OffsetOutOfRange { .. }) => {}
             Err(error) => panic!("the timestamp of {offset}: {error}"),

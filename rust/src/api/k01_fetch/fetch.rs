@@ -373,18 +373,18 @@ impl Fetch {
         min_one_batch: bool,
     ) -> Result<()> {
         let (log, from) = (&partition.log, wanted.fetch_offset);
-        let mut range = log.read(from, max_bytes, min_one_batch, self.isolation)?;
+        let (mut range, aborted) = match self.isolation {
+            ReadIsolation::LastStable => {
+                let (range, aborted) = log.read_committed(from, max_bytes, min_one_batch)?;
+                (range, Some(aborted))
+            }
+            isolation => (log.read(from, max_bytes, min_one_batch, isolation)?, None),
+        };
+        part.aborted = aborted;
         if range.first_batch_is_cut {
             range = FetchedRange::empty(from);
+            part.aborted = part.aborted.take().map(|_| Vec::new());
         }
-        part.aborted = match self.isolation {
-            ReadIsolation::LastStable if range.is_empty() => Some(Vec::new()),
-            ReadIsolation::LastStable => {
-                let end = log.upper_bound_offset(&range)?;
-                Some(log.aborted_transactions(from, end)?)
-            }
-            _ => None,
-        };
         part.range = Some(range);
         Ok(())
     }

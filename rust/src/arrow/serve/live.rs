@@ -180,7 +180,13 @@ impl FetchSource for LiveSource {
 impl LiveSource {
     fn fetch(&mut self) -> Result<Option<FetchedChunk<Lent>>> {
         let (log, start) = (&self.partition.log, self.next_offset);
-        let range = log.read(start, ARROW_FETCH_BYTES, true, self.isolation)?;
+        let (range, aborted) = match self.isolation {
+            ReadIsolation::LastStable => log.read_committed(start, ARROW_FETCH_BYTES, true)?,
+            isolation => {
+                let range = log.read(start, ARROW_FETCH_BYTES, true, isolation)?;
+                (range, Vec::new())
+            }
+        };
         if range.is_empty() {
             let (end, what) = visible_end(log.offsets(), self.isolation);
             return if end < self.stop {
@@ -193,12 +199,6 @@ impl LiveSource {
                 Ok(None)
             };
         }
-        let aborted = match self.isolation {
-            ReadIsolation::LastStable => {
-                log.aborted_transactions(start, log.upper_bound_offset(&range)?)?
-            }
-            _ => Vec::new(),
-        };
         let mut records = Lent::take(&self.spare, range.length_bytes as usize);
         range.read_at(records.as_mut(), 0)?;
         drop(range);
