@@ -29,6 +29,7 @@ fn facts(last_stable_offset: i64) -> LogFacts {
         log_start_offset: 0,
         log_end_offset: 350,
         last_stable_offset,
+        truncations: 0,
     }
 }
 

@@ -193,17 +193,46 @@ fn a_segment_cut_or_deleted_meanwhile_is_not_replaced() {
     assert!(
         !partition
             .log
-            .replace_segments(&[], &[version], NOW_MS)
+            .replace_segments(&[], &[version], 1, NOW_MS)
             .unwrap()
     );
     let active = partition.log.segments()[1].version();
     assert!(
         !partition
             .log
-            .replace_segments(&[], &[active], NOW_MS)
+            .replace_segments(&[], &[active], 1, NOW_MS)
             .unwrap()
     );
     assert_eq!(partition.records(), ["0 a=1", "1 b=2", "2 b=3"]);
+}
+
+/// The newest record of a key was mapped, and then cut off. The older one lay in a segment that
+/// had not changed, which was replaced by one without it: the key was lost.
+#[test]
+fn a_cut_elsewhere_keeps_the_records_that_newer_ones_had_replaced() {
+    let home = home();
+    let mut partition = Partition::new(home.path());
+    partition.send(&[("a", Some("1"))]);
+    partition.roll();
+    partition.send(&[("a", Some("2"))]);
+    partition.roll();
+    partition.send(&[("roll", Some("roll"))]);
+    let plan = plan_of(&partition.log, None, NOW_MS).unwrap();
+    partition.log.truncate_to(1, NOW_MS).unwrap();
+    partition.send(&[("b", Some("2"))]);
+    partition.roll();
+    partition.send(&[("roll", Some("roll"))]);
+    let version = partition.log.segments()[0].version();
+    let log = &partition.log;
+    let replaced = log.replace_segments(&[], &[version], plan.truncations, NOW_MS);
+    assert!(!replaced.unwrap());
+    let mut cleaner = Cleaner::new(MAP_BYTES, 0.9);
+    let stop = AtomicBool::new(false);
+    let report = cleaner.clean(&partition.log, &plan, NOW_MS, &stop).unwrap();
+    assert_eq!(report, None, "what was planned before the cut");
+    assert_eq!(partition.records(), ["0 a=1", "1 b=2"]);
+    assert!(partition.clean_with(&mut cleaner).is_some());
+    assert_eq!(partition.records(), ["0 a=1", "1 b=2"]);
 }
 
 #[test]

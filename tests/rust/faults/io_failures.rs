@@ -341,7 +341,7 @@ impl World {
         new.sync_indexes()?;
         let hole = batches[dropped].base_offset;
         self.model.holes.push(hole);
-        let replaced = log.replace_segments(&[new], &[version], NOW_MS)?;
+        let replaced = log.replace_segments(&[new], &[version], log.truncations(), NOW_MS)?;
         assert!(replaced, "nobody has touched the segment meanwhile");
         Ok(())
     }

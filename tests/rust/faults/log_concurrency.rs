@@ -190,7 +190,7 @@ fn clean_one(log: &Log, open_segments: &Arc<OpenSegments>) {
         return;
     }
     let old = &segments[0];
-    let version = old.version();
+    let (version, truncations) = (old.version(), log.truncations());
     let mut bytes = vec![0; old.size_bytes() as usize];
     read_full_at(&*old.file().unwrap(), &mut bytes, 0).unwrap();
     let (directory, config) = (log.directory(), log.config());
@@ -220,5 +220,6 @@ fn clean_one(log: &Log, open_segments: &Arc<OpenSegments>) {
     new.close().unwrap();
     new.sync_log().unwrap();
     new.sync_indexes().unwrap();
-    log.replace_segments(&[new], &[version], NOW_MS).unwrap();
+    log.replace_segments(&[new], &[version], truncations, NOW_MS)
+        .unwrap();
 }

@@ -219,8 +219,8 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Cleans what `plan` says of `log`. `None`: `stop` was set, or the log or some of its segments
-    /// were deleted or cut meanwhile; nothing is lost, what was swapped in already stays.
+    /// Cleans what `plan` says of `log`. `None`: `stop` was set, or since the plan the log was cut,
+    /// or it or some of its segments were deleted; nothing is lost, what was swapped in stays.
     ///
     /// Errors: `CorruptFile` for a batch that cannot be read; `InvalidArgument` if not even one
     /// batch's keys fit in the map; `Io`; `Panicked`.
@@ -282,6 +282,7 @@ impl Cleaner {
         for group in group_segments(&facts, &config, plan.first_uncleanable_offset) {
             let round = Round {
                 log,
+                truncations: plan.truncations,
                 config: &config,
                 upper_bound_offset: plan.first_uncleanable_offset,
                 legacy_horizon_ms,
@@ -401,7 +402,9 @@ impl Cleaner {
         };
         let replaced = created.and_then(|cleaned| {
             let complete = self.clean_into(round, group, &cleaned, transactions, counts)?;
-            Ok(complete && log.replace_segments(&[cleaned], &versions, round.now_ms)?)
+            let truncations = round.truncations;
+            Ok(complete
+                && log.replace_segments(&[cleaned], &versions, truncations, round.now_ms)?)
         });
         if let Ok(true) = replaced {
             return Ok(true);
@@ -487,6 +490,7 @@ impl Cleaner {
 /// The facts that all groups of a round share.
 struct Round<'a> {
     log: &'a Log,
+    truncations: u64,
     config: &'a LogConfig,
     upper_bound_offset: i64,
     legacy_horizon_ms: i64,
@@ -549,6 +553,7 @@ fn legacy_horizon_ms(
 /// Plans which part of `log` may be cleaned at `now_ms`; `checkpoint` is where the last round
 /// ended.
 pub fn plan_of(log: &Log, checkpoint: Option<i64>, now_ms: i64) -> Result<CleanPlan> {
+    let truncations = log.truncations();
     let mut facts = Vec::new();
     for segment in log.segments() {
         facts.push(facts_of(log, &segment)?);
@@ -558,6 +563,7 @@ pub fn plan_of(log: &Log, checkpoint: Option<i64>, now_ms: i64) -> Result<CleanP
         log_start_offset: offsets.log_start_offset,
         log_end_offset: offsets.log_end_offset,
         last_stable_offset: offsets.last_stable_offset,
+        truncations,
     };
     Ok(CleanPlan::of(
         &facts,

@@ -35,6 +35,8 @@ pub struct LogFacts {
     pub log_start_offset: i64,
     pub log_end_offset: i64,
     pub last_stable_offset: i64,
+    /// How often it had been cut at its end before anything else was looked at.
+    pub truncations: u64,
 }
 
 /// The part of a log that a round may clean.
@@ -50,6 +52,8 @@ pub struct CleanPlan {
     pub compaction_delay_ms: i64,
     /// The checkpoint lies outside of the log and has to be set to `first_dirty_offset`.
     pub checkpoint_is_invalid: bool,
+    /// How often the log had been cut: the plan is of no use once it is so more often.
+    pub truncations: u64,
 }
 
 impl CleanPlan {
@@ -104,6 +108,7 @@ impl CleanPlan {
             cleanable_bytes: size(segments.get(from..to).unwrap_or_default()),
             compaction_delay_ms: compaction_delay_ms(dirty, config, now_ms),
             checkpoint_is_invalid,
+            truncations: log.truncations,
         }
     }
 

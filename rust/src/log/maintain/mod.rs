@@ -341,17 +341,19 @@ impl Log {
     /// Puts the cleaner's output in place of the segments it was made from.
     ///
     /// `new`: closed segments whose files are called `.cleaned`, complete and fsynced, ascending.
-    /// `old`: segments of this log, none active. A crash at any point leaves either all of the old
-    /// or all of the new: `.cleaned` alone is thrown away at the next start, and once the first is
-    /// called `.swap` all of them are, and are finished.
+    /// `old`: segments of this log, none active. `truncations`: how often the log had been cut
+    /// before it was known which records they need not hold. A crash at any point leaves either all
+    /// of the old or all of the new: `.cleaned` alone is thrown away at the next start, and once
+    /// the first is called `.swap` all of them are, and are finished.
     ///
-    /// `Ok(false)`: an old segment was deleted, replaced or cut since its version was noted,
-    /// or the log is on its way to another log directory; nothing has changed. Errors take
-    /// the log directory offline.
+    /// `Ok(false)`: an old segment was deleted or replaced since its version was noted, or the
+    /// log was cut, or is on its way to another log directory; nothing has changed. Errors take the
+    /// log directory offline.
     pub fn replace_segments(
         &self,
         new: &[Arc<Segment>],
         old: &[SegmentVersion],
+        truncations: u64,
         now_ms: i64,
     ) -> Result<bool> {
         let flushing = self.flushing.lock();
@@ -359,7 +361,11 @@ impl Log {
         // Whatever removes or cuts a segment holds the flush lock, so that this stays true.
         let mut versions = old.iter();
         let is_current = versions.all(|version| self.is_closed_and_current(version));
-        if !is_current || self.is_moving() {
+        // The newer records of a key may be those that were cut off: then an older one, which the
+        // new segments lack, is its newest again. Kafka aborts the round before it cuts
+        // (`LogManager.truncateTo`).
+        let is_cut = self.truncations() != truncations;
+        if !is_current || is_cut || self.is_moving() {
             return Ok(false);
         }
         let old: Vec<Arc<Segment>> = old.iter().map(|old| old.segment.clone()).collect();
