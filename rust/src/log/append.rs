@@ -345,12 +345,13 @@ impl<'a, 'r> Appending<'a, 'r> {
         self.write_run(before);
         self.log.check_writable()?;
         self.check_no_gap(request)?;
-        // What was to be written may have failed: then the offsets start lower than thought.
-        let base_offset = if self.is_replicated(request) {
-            first_offset
-        } else {
-            self.run.next_offset
-        };
+        // What was to be written may have failed: then the offsets start lower than thought. What a
+        // leader has sent may begin above them, where offsets were compacted away. The segment
+        // begins at the log end even so, if its index can hold the records: were it to stay empty,
+        // another leader's records for the gap would have no place. Kafka begins it at the first
+        // offset (`UnifiedLog.maybeRoll`), and takes the directory offline when a write fails.
+        let lowest = last_offset.saturating_sub(i64::from(i32::MAX));
+        let base_offset = self.run.next_offset.max(lowest.min(first_offset));
         if self.active.size_bytes() > 0 || base_offset > self.active.base_offset() {
             self.active = self.log.roll(self.appender, base_offset, self.now_ms)?;
             self.run.pending = self.appender.producers.prepare();

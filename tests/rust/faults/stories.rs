@@ -21,8 +21,8 @@ use kafkalite::uuid::Uuid;
 use super::io_failures::new_storage;
 use super::plain::valid_prefix;
 use super::workbench::{
-    HOME, NOBODY, NOW_MS, Opening, PARTITION, Sender, append, batch, contents, create, open,
-    open_directory, serve,
+    HOME, NOBODY, NOW_MS, Opening, PARTITION, Sender, append, append_as, batch, contents, create,
+    open, open_directory, serve,
 };
 use crate::memory_storage::MemoryStorage;
 use crate::memory_storage::crash::Crash;
@@ -458,4 +458,39 @@ fn what_comes_in_place_of_records_that_were_cut_off_is_recovered() {
         let end = served.last().map_or(0, |last| last.next_offset());
         assert_eq!(log.offsets().log_end_offset, end, "seed {seed}");
     }
+}
+
+/// The next batch of a log that its leader had compacted began above the log end, in a new segment.
+/// There was no space for it: the segment stayed, empty and named after it, and took what another
+/// leader had for the offsets in between, which nobody could read there.
+#[test]
+fn records_for_a_gap_have_a_place_after_a_roll_whose_write_found_no_space() {
+    let storage = MemoryStorage::default();
+    let config = LogConfig {
+        segment_bytes: 900,
+        ..LogConfig::default()
+    };
+    let log = create(&storage, &config).unwrap().log;
+    let append_at = |offset: i64, filler: usize| {
+        let mut records = batch(Codec::None, NOBODY, offset, 5, filler);
+        patch_offset_and_epoch(&mut records, offset, 1);
+        append_as(&log, &mut records, AppendOrigin::Replication, 1)
+    };
+    append_at(0, 120).unwrap();
+    storage.inject(Fault::of(Operation::Write, ".log", Failure::NoSpace).lasting());
+    append_at(10, 120).unwrap_err();
+    storage.heal();
+    let after_a_kill = || {
+        let storage = storage.crash(Crash::Kill);
+        open(&storage, &Opening::unclean(&config)).unwrap().log
+    };
+    assert_eq!(after_a_kill().offsets().log_end_offset, 5);
+    append_at(5, 10).unwrap();
+    append_at(10, 10).unwrap();
+    let begins = |log: &Log| -> Vec<i64> {
+        let served = serve(log, ReadIsolation::LogEnd, 1);
+        served.iter().map(|batch| batch.base_offset).collect()
+    };
+    assert_eq!(begins(&log), [0, 5, 10]);
+    assert_eq!(begins(&after_a_kill()), [0, 5, 10]);
 }
