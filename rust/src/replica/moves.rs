@@ -109,24 +109,29 @@ impl Copying {
     ///
     /// Errors: of either log.
     pub fn step(&mut self, bytes_max: u64, now_ms: i64) -> Result<Copied> {
-        self.begin()?;
+        self.begin(now_ms)?;
         self.reconcile(now_ms)?;
         let copied = self.copy(bytes_max, now_ms)?;
         self.follow_ends()?;
         Ok(copied)
     }
 
-    /// Notes how far the log is clean, unless the last process has copied a part: the cleaner may
-    /// have been at the log since.
-    fn begin(&mut self) -> Result<()> {
+    /// Notes how far the log is clean. If another process has copied a part, the cleaner may have
+    /// been at the log since, and have taken away a tombstone with what it had deleted, which the
+    /// copy then has alone: of a log that is or was compacted all is copied anew.
+    fn begin(&mut self, now_ms: i64) -> Result<()> {
         if self.has_begun {
             return Ok(());
         }
         self.current.await_replacement();
-        if self.future.size_bytes() == 0 {
-            let known = cleaner_checkpoint::read(&self.way.0)?;
-            self.clean_offset = cleaner_checkpoint::get(&known, &self.current);
+        let known = cleaner_checkpoint::read(&self.way.0)?;
+        let clean_offset = cleaner_checkpoint::get(&known, &self.current);
+        if self.future.size_bytes() > 0
+            && (clean_offset.is_some() || self.current.config().cleanup_policy.compact)
+        {
+            self.start_anew(self.current.offsets().log_start_offset, now_ms)?;
         }
+        self.clean_offset = clean_offset;
         self.has_begun = true;
         Ok(())
     }
