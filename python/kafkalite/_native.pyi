@@ -156,15 +156,17 @@ def message_versions(name: str) -> tuple[int | None, int, int, int | None]:
 
 @final
 class Re2:
-    """A regular expression of RE2, bounded in size. Time grows with the product of pattern and
-    text."""
+    """A regular expression of RE2, bounded in size. To compile one may take half a second, and to
+    match a text one: both let others have the GIL, and are for a thread beside the control thread.
+    """
 
     @staticmethod
     def compile(pattern: str) -> Re2 | None:
         """`None` for one that RE2 refuses, or that is beyond the bounds (rust/src/re2.rs)."""
 
-    def matches(self, text: str) -> bool:
-        """True if the whole text matches."""
+    def matches(self, texts: list[str]) -> list[bool]:
+        """True for each text that matches as a whole. Time grows with the product of the pattern
+        and of their lengths."""
 
 @final
 class MessageCodec:
@@ -232,6 +234,11 @@ class Request:
     @property
     def security_protocol(self) -> str:
         """The security protocol of the listener, `PLAINTEXT`."""
+
+    @property
+    def is_connected(self) -> bool:
+        """False once the connection is known to be closed: nobody reads the answer. Any thread may
+        ask."""
 
     @property
     def is_internal(self) -> bool:

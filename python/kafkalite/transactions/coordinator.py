@@ -19,7 +19,7 @@ from kafkalite.metadata.controller import ControllerError
 from kafkalite.metadata.features import METADATA_VERSION
 from kafkalite.metadata.image import TRANSACTIONS_TOPIC
 from kafkalite.protocol import codes
-from kafkalite.tasks import Future, TimedOutError
+from kafkalite.tasks import Future, TimedOutError, Turns
 from kafkalite.transactions.host import TransactionHost
 from kafkalite.transactions.machine import (
     AddRequest,
@@ -88,6 +88,8 @@ class TransactionCoordinator:
         self._writer = MarkerWriter(context, self._others)
         self.runtime = Runtime[TransactionMachine](context, topic, self._make_machine)
         """The topic and its shards."""
+        self.matching = Turns()
+        """Of requests that match ids against a pattern."""
 
     def _make_machine(self, partition: int) -> TransactionMachine:
         def write_markers(due: DueMarkers) -> None:

@@ -12,7 +12,7 @@
 //! that the answer says (KIP-219).
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::access::{Caller, Identity};
 use crate::api::Chunk;
@@ -134,6 +134,8 @@ enum Login {
 
 pub struct Session {
     login: Login,
+    /// Nobody else keeps it: whoever has a `Weak` of it learns that the session has ended.
+    life: Arc<()>,
     /// As the last request named it.
     client_id: Option<Arc<str>>,
     pub input: Input,
@@ -154,6 +156,7 @@ impl Session {
     pub fn open(identity: Identity) -> Session {
         Session {
             login: Login::Open(Arc::new(identity)),
+            life: Arc::default(),
             client_id: None,
             input: Input::default(),
             slots: VecDeque::new(),
@@ -234,6 +237,11 @@ impl Session {
     pub fn identity(&self) -> &Arc<Identity> {
         let Login::Open(identity) = &self.login;
         identity
+    }
+
+    /// Is gone once the session is.
+    pub fn life(&self) -> Weak<()> {
+        Arc::downgrade(&self.life)
     }
 
     pub fn caller(&self, listener: usize) -> Caller<'_> {

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,8 @@ pub struct ControlFrame {
     pub identity: Arc<Identity>,
     /// The client's address and port.
     pub peer: SocketAddr,
+    /// Is gone once the connection is (`Session::life`).
+    pub session: Weak<()>,
     /// It is a question of the broker's own, answered by `Verified`.
     pub is_internal: bool,
     /// The bytes behind the header.

@@ -402,6 +402,7 @@ impl Reactor {
         let slot = connection.session.place(at, control);
         let (listener, peer) = (connection.listener, connection.peer);
         let identity = connection.session.identity().clone();
+        let session = connection.session.life();
         let client_id = connection.session.client_id();
         if connection.session.waiting_bytes() > MEMORY_FREE_BYTES {
             self.account_owed(index);
@@ -423,6 +424,7 @@ impl Reactor {
             listener_name: self.shared.listener_name(listener),
             identity,
             peer,
+            session,
             is_internal: false,
             body,
             memory: HeldMemory::new(&self.shared.memory, memory_bytes),

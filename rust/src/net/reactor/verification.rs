@@ -38,6 +38,7 @@ impl Reactor {
         let slot = connection.session.place(at, verifying);
         let (listener, peer) = (connection.listener, connection.peer);
         let identity = connection.session.identity().clone();
+        let session = connection.session.life();
         self.account_owed(index);
         let (api_key, api_version) = ADD_PARTITIONS_TO_TXN;
         let memory_bytes = CONTROL_REQUEST_BYTES + body.len();
@@ -53,6 +54,7 @@ impl Reactor {
             listener_name: self.shared.listener_name(listener),
             identity,
             peer,
+            session,
             is_internal: true,
             body,
             memory: HeldMemory::new(&self.shared.memory, memory_bytes),

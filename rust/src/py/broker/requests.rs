@@ -105,6 +105,12 @@ impl Request {
         self.frame.peer.to_string()
     }
 
+    /// Somebody may still read the answer: the connection is not known to be closed.
+    #[getter]
+    fn is_connected(&self) -> bool {
+        self.frame.session.strong_count() > 0
+    }
+
     /// A question of the broker's own: may a transaction's batches be appended?
     #[getter]
     fn is_internal(&self) -> bool {
