@@ -31,9 +31,6 @@ KILL_PERIOD_S = 15.0
 SESSION_MS = 6_000
 """A member whose LeaveGroup the dead broker did not get holds up its group for so long, counted
 from each start of the broker: kills that follow each other faster would keep it there for ever."""
-UNDELIVERED_MAX = 20_000
-"""Records that wait for a broker that is away. CPython keeps much of the memory of what was there
-at the same time, and how long a start takes depends on the machine."""
 START_S = 300.0
 READ_S = 300.0
 """The time that a reader may be behind when the load is over."""
@@ -58,7 +55,6 @@ class Load:
         self.is_over = threading.Event()
         self.is_sent = threading.Event()
         self.read_until = float("inf")
-        self.room = threading.Semaphore(UNDELIVERED_MAX)
         self.acknowledged: set[bytes] = set()
         self.refused: set[bytes] = set()
         self.failures: list[BaseException] = []
@@ -66,9 +62,7 @@ class Load:
     def send(self, producer: Producer, topic: str, value: bytes) -> None:
         def tell(error: KafkaliteError | None, *_where: object) -> None:
             (self.refused if error else self.acknowledged).add(value)
-            self.room.release()
 
-        self.room.acquire()
         producer.send(topic, value, on_delivery=tell)
 
     def seldom(self) -> None:
