@@ -496,6 +496,13 @@ class Requests:
         """Answers with a message, in the request's version. True if it has not, since the answer is
         large, which `respond_large` is for."""
 
+    def has_room(self) -> bool:
+        """Says whether a large answer may be written now; else `wait_for_room` comes first."""
+
+    def wait_for_room(self) -> None:
+        """Blocks as long as memory is short and large answers are on their way to their clients:
+        for a thread beside the control thread."""
+
     def respond_large(self, request: Request, response: list[Any]) -> None:
         """Answers with a large message, taken out of its list, and lets others have the GIL
         meanwhile: for a thread beside the control thread. An element that nobody else has is gone

@@ -6,7 +6,7 @@ A request of many elements keeps nobody waiting: a thread in the background deco
 a large answer, while others have the GIL; its handler works in slices (`Tasks.sliced`), and after
 each turn one task whose slice was over goes on. Of large requests one is worked on at a time: it
 has a turn (`Turns`) from before it is decoded until it is answered, or its handler first waits for
-anything but its slices.
+anything but its slices. Of large answers one is encoded at a time.
 
 It is two threads, of which one works and the other waits inside Rust, until the first is stuck in
 a log directory there: then that one waits (`rust/src/net/control/wait.rs`). All state is used
@@ -55,6 +55,7 @@ class ControlServer:
         self._on_end = on_end
         self._refusals = Repeated(context.log.warning, REFUSALS_INTERVAL_MS)
         self._large_requests = Turns()
+        self._large_answers = Turns()
         self._large_messages = LargeMessages()
 
     def run(self) -> None:
@@ -213,15 +214,20 @@ class ControlServer:
         responses: list[Any],
         messages: list[Any] | None = None,
     ) -> None:
-        """Has a thread of its own encode the one response. First it lets go of the `messages`, of
-        which the handler needs nothing any more: if only their lists are left they go in steps."""
+        """Has a thread of its own encode the one response, in its turn. First it lets go of the
+        `messages`, of which the handler needs nothing any more: if only their lists are left they
+        go in steps."""
+        background = self._context.background
 
         def respond() -> None:
             _native.release(messages or [])
             self._context.core.requests.respond_large(request, responses)
 
         try:
-            await self._context.background.compute(respond)
+            with await self._large_answers.take():
+                if not self._context.core.requests.has_room():
+                    await background.run(self._context.core.requests.wait_for_room)
+                await background.compute(respond)
         except Exception as error:  # noqa: BLE001 - as above
             self._refuse(handler, request, error)
 

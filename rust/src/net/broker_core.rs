@@ -346,7 +346,7 @@ mod tests {
             assert!(Instant::now() < until, "no request for Python has come");
         };
         let response = vec![0; 5 + ANSWER_BYTES_MAX as usize];
-        let answer = ControlAnswer::Response(response);
+        let answer = ControlAnswer::Response(response, None);
         core.shared
             .mailboxes
             .post(0, Message::Control(frame.parked, answer));

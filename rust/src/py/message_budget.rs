@@ -11,6 +11,7 @@ use crate::codec::Value;
 use crate::error::Error;
 use crate::limits::{ELEMENT_BYTES, GIVEN_BACK_BYTES, REQUEST_ELEMENTS_MAX};
 use crate::net::memory::HeldMemory;
+use crate::net::memory::large_answer::LargeAnswer;
 
 /// Room for so many elements in all arrays of a message.
 pub struct ElementBudget {
@@ -84,24 +85,29 @@ pub struct AnswerBudget {
     steps: GilSteps,
     /// Bytes since memory was given back.
     written: Cell<usize>,
+    /// The answer, if it is large, until `end`.
+    large: RefCell<Option<LargeAnswer>>,
 }
 
 impl AnswerBudget {
     /// For so many bytes and values at once.
     pub fn at_once(bytes: usize, values: usize) -> AnswerBudget {
         AnswerBudget {
+            bytes: Cell::new(bytes),
             values: Some(Cell::new(values)),
-            ..AnswerBudget::in_steps(bytes)
+            steps: GilSteps::default(),
+            written: Cell::new(0),
+            large: RefCell::default(),
         }
     }
 
-    /// For a thread of its own, which gives the GIL away between values.
-    pub fn in_steps(bytes: usize) -> AnswerBudget {
+    /// For a thread of its own, which gives the GIL away between values. What they take counts as
+    /// memory of the answer.
+    pub fn in_steps(bytes: usize, large: LargeAnswer) -> AnswerBudget {
         AnswerBudget {
-            bytes: Cell::new(bytes),
             values: None,
-            steps: GilSteps::default(),
-            written: Cell::new(0),
+            large: RefCell::new(Some(large)),
+            ..AnswerBudget::at_once(bytes, 0)
         }
     }
 
@@ -114,6 +120,11 @@ impl AnswerBudget {
         self.written.set(written % GIVEN_BACK_BYTES);
         if written >= GIVEN_BACK_BYTES && self.lets_go() {
             give_back_memory(py);
+        }
+        if self.lets_go()
+            && let Some(large) = &mut *self.large.borrow_mut()
+        {
+            large.memory.grow(bytes);
         }
         take_from(&self.bytes, bytes)
     }
@@ -137,6 +148,15 @@ impl AnswerBudget {
     /// Something found no room. A little may have been left for others.
     pub fn is_over(&self) -> bool {
         self.bytes.get() == 0
+    }
+
+    /// The answer is written, in so many bytes.
+    pub fn end(&self, bytes: usize) -> Option<LargeAnswer> {
+        let mut large = self.large.take();
+        if let Some(large) = &mut large {
+            large.memory.resize(bytes);
+        }
+        large
     }
 
     /// There is more than is written at once.

@@ -33,9 +33,13 @@ use super::handler::{ApiKey, Ask};
 use crate::access::{Operation, Resource};
 use crate::codes;
 use crate::error::Result;
-use crate::image::Topic;
+use crate::image::{Image, Topic};
+use crate::limits::MEMORY_FREE_BYTES;
 use crate::uuid::Uuid;
 use crate::wire::{Reader, RequestHeader};
+
+/// A partition of an answer, with one replica.
+const PARTITION_ON_WIRE_BYTES: usize = 32;
 
 pub const KEY: ApiKey = ApiKey {
     key: 3,
@@ -56,6 +60,29 @@ pub fn missing_topics(
     let is_missing = |asked: &Asked<'_>| asked.missing_name(ask).is_some();
     let topics = request.topics.map(once);
     Ok(request.flags.allows_creation && topics.iter().flatten().any(is_missing))
+}
+
+/// Memory that the answer takes, in bytes, about; looked at no further than to where it is not
+/// free.
+pub fn memory_bytes_ahead(
+    header: &RequestHeader<'_>,
+    mut reader: Reader<'_>,
+    image: &Image,
+) -> Result<usize> {
+    let mut bytes = 0;
+    let mut is_much = |topic: &Arc<Topic>| {
+        bytes += topic.name.len() + topic.partitions().len() * PARTITION_ON_WIRE_BYTES;
+        bytes > MEMORY_FREE_BYTES
+    };
+    let of_asked = |asked: &Asked<'_>| match asked.name {
+        Some(name) => image.topic(name),
+        None => image.topic_by_id(&asked.id),
+    };
+    match read(header, &mut reader)?.topics {
+        None => image.topics().any(&mut is_much),
+        Some(asked) => asked.iter().filter_map(of_asked).any(&mut is_much),
+    };
+    Ok(bytes)
 }
 
 /// The whole answer. `creates` says that topics are made which clients name

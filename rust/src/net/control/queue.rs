@@ -19,6 +19,7 @@ use crate::limits::{CONTROL_PROMPT, STORAGE_NOTICE_MS};
 use crate::net::control::answer::LogAnswer;
 use crate::net::disconnect::{DisconnectReason, Refusals};
 use crate::net::memory::HeldMemory;
+use crate::net::memory::large_answer::LargeAnswer;
 use crate::net::storage_io::{Handoff, QueueId, StorageIo, Successor};
 use crate::replica::park::Parked;
 
@@ -51,8 +52,9 @@ pub struct ControlFrame {
 
 /// Python's answer to a frame.
 pub enum ControlAnswer {
-    /// The response, with room for its size in front.
-    Response(Vec<u8>),
+    /// The response, with room for its size in front; a large one is known as that until it is
+    /// sent.
+    Response(Vec<u8>, Option<LargeAnswer>),
     /// The code that a transaction's coordinator gives each partition of a Produce request.
     Verified(Vec<i16>),
     /// The key is one that Rust answers, and what was missing has been made.

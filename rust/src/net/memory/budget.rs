@@ -18,6 +18,8 @@ pub struct ReceiveBudget {
     is_wanted: AtomicBool,
     /// A frame comes in beyond the budget.
     is_exceeded: AtomicBool,
+    /// So does an answer.
+    is_exceeded_by_answer: AtomicBool,
 }
 
 impl ReceiveBudget {
@@ -34,6 +36,7 @@ impl ReceiveBudget {
             used_bytes: AtomicI64::new(0),
             is_wanted: AtomicBool::new(false),
             is_exceeded: AtomicBool::new(false),
+            is_exceeded_by_answer: AtomicBool::new(false),
         }
     }
 
@@ -81,6 +84,20 @@ impl ReceiveBudget {
     #[must_use]
     pub fn end_exceeding(&self) -> bool {
         self.is_exceeded.store(false, Ordering::SeqCst);
+        self.is_wanted.swap(false, Ordering::SeqCst)
+    }
+
+    /// As `exceed`, of a request whose answer may take much: it keeps no frame waiting, however
+    /// long its client takes to read. `end_exceeding_answer` must follow.
+    pub fn exceed_by_answer(&self) -> bool {
+        !self.is_exceeded_by_answer.swap(true, Ordering::SeqCst)
+    }
+
+    /// That answer is sent, or its connection is gone. True: those who were refused have to be
+    /// told.
+    #[must_use]
+    pub fn end_exceeding_answer(&self) -> bool {
+        self.is_exceeded_by_answer.store(false, Ordering::SeqCst);
         self.is_wanted.swap(false, Ordering::SeqCst)
     }
 

@@ -11,6 +11,7 @@
 //! half is used    what would wait for a log directory or a Python that does not answer is not begun
 //! none is left    no frame is received further, no request begun that may take much, until some is given
 //!                 back; lest beginnings wait for each other, one frame of all may exceed the budget
+//!                 no large answer of Python's is written before those that are written are sent
 //!                 waiting fetches that hold much are answered with what there is (each second)
 //!                 closed is who holds memory and (each second)
 //!                 - is to send or to read, and moves nothing, or hardly      slow_client
@@ -18,11 +19,13 @@
 //!                 - exceeds the budget with a frame that waits for what does not answer
 //! ```
 //!
-//! `budget`: how much there is. `connection`: what one takes of it. `slow_client`: who hardly goes
-//! on. The network threads keep the rule in `reactor/memory_use.rs`.
+//! `budget`: how much there is. `connection`: what one takes of it. `large_answer`: which large
+//! answers may be written. `slow_client`: who hardly goes on. The network threads keep the rule in
+//! `reactor/memory_use.rs`.
 
 pub mod budget;
 pub mod connection;
+pub mod large_answer;
 pub mod slow_client;
 
 use std::sync::Arc;
@@ -54,6 +57,17 @@ impl Memory {
         if self.budget.end_exceeding() {
             (self.tell)();
         }
+    }
+
+    /// Lets another request begin whose answer exceeds the budget.
+    pub fn end_exceeding_answer(&self) {
+        if self.budget.end_exceeding_answer() {
+            (self.tell)();
+        }
+    }
+
+    pub fn exceed_by_answer(&self) -> bool {
+        self.budget.exceed_by_answer()
     }
 
     pub fn reserve(&self, bytes: usize) -> bool {
@@ -111,10 +125,39 @@ impl HeldMemory {
         self.memory.charge(bytes);
         self.bytes += bytes;
     }
+
+    /// Has so many bytes from now on, more or fewer.
+    pub fn resize(&mut self, bytes: usize) {
+        let before_bytes = std::mem::replace(&mut self.bytes, bytes);
+        if bytes > before_bytes {
+            self.memory.charge(bytes - before_bytes);
+        } else {
+            self.memory.release(before_bytes - bytes);
+        }
+    }
 }
 
 impl Drop for HeldMemory {
     fn drop(&mut self) {
         self.memory.release(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_given_back_as_it_shrinks_and_at_its_end() {
+        let memory = Memory::new(ReceiveBudget::new(100, None), || ());
+        let mut held = HeldMemory::new(&memory, 10);
+        held.grow(200);
+        assert!(memory.used_bytes() == 210 && memory.is_exhausted());
+        held.resize(60);
+        assert!(memory.used_bytes() == 60 && !memory.is_exhausted());
+        held.resize(70);
+        assert_eq!(memory.used_bytes(), 70);
+        drop(held);
+        assert_eq!(memory.used_bytes(), 0);
     }
 }

@@ -408,8 +408,12 @@ impl Reactor {
         let Some(index) = self.connections.place_of(parked.connection) else {
             return;
         };
+        let mut large = None;
         let answer = match answer {
-            ControlAnswer::Response(bytes) => Ok(bytes),
+            ControlAnswer::Response(bytes, answer) => {
+                large = answer;
+                Ok(bytes)
+            }
             ControlAnswer::Verified(codes) => return self.on_verified(index, parked.slot, &codes),
             // Python has said why.
             ControlAnswer::Close => return self.close(index),
@@ -424,6 +428,17 @@ impl Reactor {
         match answer {
             Ok(bytes) => self.answer(parked, vec![Chunk::Bytes(bytes)]),
             Err(error) => self.refuse(parked.connection, error),
+        }
+        if large.is_some()
+            && let Some(connection) = self.connections.by_token(parked.connection)
+        {
+            connection.memory.large_answer = large;
+            // What is not sent at once counts as the connection's before that is given back.
+            self.advance(index);
+            let left = self.connections.by_token(parked.connection);
+            if let Some(answer) = left.and_then(|each| each.memory.large_answer.as_mut()) {
+                answer.memory.resize(0);
+            }
         }
     }
 }

@@ -12,9 +12,9 @@ use crate::api::{
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::limits::{
-    BYTES_PER_WORK, CONTROL_BODY_COPIES, CONTROL_LIST_COPIES, CONTROL_REQUEST_BYTES,
-    LARGE_REQUEST_BYTES, MEMORY_FREE_BYTES, PARTITIONS_PER_WORK, WORK_OF_OTHERS, WORK_OF_PRODUCE,
-    WORK_PER_TURN,
+    BYTES_PER_WORK, CONTROL_ANSWER_BYTES_MAX, CONTROL_BODY_COPIES, CONTROL_LIST_COPIES,
+    CONTROL_REQUEST_BYTES, LARGE_REQUEST_BYTES, MEMORY_FREE_BYTES, PARTITIONS_PER_WORK,
+    WORK_OF_OTHERS, WORK_OF_PRODUCE, WORK_PER_TURN,
 };
 use crate::net::control::queue::ControlFrame;
 use crate::net::disconnect::DisconnectReason;
@@ -31,6 +31,11 @@ use crate::net::storage_call::large_request::is_large;
 use crate::net::storage_io::StorageIo;
 use crate::wire::header::{API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, PRODUCE};
 use crate::wire::{Reader, RequestHeader};
+
+/// Keys of Python's that tell of much, however small the request: DescribeGroups, ListGroups,
+/// DescribeConfigs, DescribeLogDirs, DescribeProducers, DescribeTransactions, ListTransactions,
+/// ListConfigResources, DescribeTopicPartitions.
+const LONG_ANSWERS: [i16; 9] = [15, 16, 32, 35, 61, 65, 66, 74, 75];
 
 impl Reactor {
     /// Works on the frame whose content is `bytes[content]`. False: not begun, since an earlier
@@ -63,7 +68,8 @@ impl Reactor {
                 &shared.context.fetch_sessions,
             ),
             LIST_OFFSETS => Ok(k02_list_offsets::memory_bytes_ahead(reader.remaining())),
-            _ => Ok(0),
+            METADATA => k03_metadata::memory_bytes_ahead(&header, reader.clone(), image),
+            key => Ok(answer_bytes_ahead(key, reader.remaining())),
         };
         if !self.try_begin(index, header.api_key, frame.len(), ahead_bytes)? {
             return Ok(false);
@@ -120,7 +126,7 @@ impl Reactor {
         let (now_ms, round) = (self.now_ms, self.round);
         let connection = self.connections.get(index);
         if !connection.is_some_and(|connection| connection.session.may_begin(api_key, now_ms))
-            || self.hold_for_memory(index, ahead_bytes)?
+            || self.hold_for_memory(index, LONG_ANSWERS.contains(&api_key), ahead_bytes)?
         {
             return Ok(false);
         }
@@ -448,6 +454,15 @@ impl Reactor {
         let header = RequestHeader::read(&mut reader, |_| Some(k03_metadata::KEY.first_flexible))?;
         let creates = self.shared.context.settings.auto_create_topics;
         k03_metadata::answer(&header, reader, &connection.ask(&image), creates).map(Some)
+    }
+}
+
+/// Bytes that Python's answer to a body of so many may take, where it may be much more than that.
+fn answer_bytes_ahead(api_key: i16, body_bytes: usize) -> usize {
+    match api_key {
+        OFFSET_FETCH => CONTROL_LIST_COPIES * body_bytes,
+        _ if LONG_ANSWERS.contains(&api_key) => CONTROL_ANSWER_BYTES_MAX,
+        _ => 0,
     }
 }
 

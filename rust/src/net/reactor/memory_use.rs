@@ -86,10 +86,12 @@ impl Reactor {
     }
 
     /// Holds a request back while memory is short, if it may take much of it, `ahead_bytes`, while
-    /// it waits for its answer, or stands behind others that do. True: it is not begun now.
+    /// it waits for its answer, or stands behind others that do. `is_for_long`: the answer itself
+    /// may take much. True: it is not begun now.
     pub(super) fn hold_for_memory(
         &mut self,
         index: usize,
+        is_for_long: bool,
         ahead_bytes: impl FnOnce(&Shared) -> Result<usize>,
     ) -> Result<bool> {
         let token = self.connections.token_of(index);
@@ -101,7 +103,8 @@ impl Reactor {
             let bytes = connection.session.waiting_bytes() + ahead_bytes(shared)?;
             // Whoever is refused here is told when there is room again.
             let is_refused = bytes > MEMORY_FREE_BYTES && !shared.memory.reserve(0);
-            if is_refused && connection.memory.request_waits(&shared.memory, self.now_ms) {
+            let memory = &mut connection.memory;
+            if is_refused && memory.request_waits(&shared.memory, is_for_long, self.now_ms) {
                 self.queue.wait_for_memory(token);
                 return Ok(true);
             }

@@ -19,6 +19,7 @@ use crate::net::control::queue::{ControlAnswer, ControlFrame, ControlQueue, Noti
 use crate::net::control::wait::wait;
 use crate::net::mailbox::Answers;
 use crate::net::memory::HeldMemory;
+use crate::net::memory::large_answer::LargeAnswers;
 use crate::py::codec::codec_of;
 use crate::py::door::{enter, raise};
 use crate::py::message_budget::{AnswerBudget, ElementBudget};
@@ -41,6 +42,8 @@ pub struct Request {
     body: Mutex<Vec<u8>>,
     /// The memory of the elements of a large one.
     elements: Mutex<Option<HeldMemory>>,
+    /// Some of the memory of a large answer, until that is written.
+    answer: Mutex<Option<HeldMemory>>,
 }
 
 impl Request {
@@ -48,6 +51,7 @@ impl Request {
         Request {
             body: Mutex::new(std::mem::take(&mut frame.body)),
             elements: Mutex::default(),
+            answer: Mutex::default(),
             frame,
         }
     }
@@ -165,6 +169,7 @@ impl Request {
 pub struct Requests {
     broker: Arc<BrokerState>,
     answers: Mutex<Answers>,
+    large_answers: Arc<LargeAnswers>,
 }
 
 #[pymethods]
@@ -244,7 +249,8 @@ impl Requests {
     }
 
     /// Answers a request with a message, in the request's version. True: it is not answered, for
-    /// the answer is large: `respond_large` is for it.
+    /// the answer is large: `respond_large` is for it. Until then it counts as memory as far as it
+    /// has been looked at.
     fn respond(
         &self,
         py: Python<'_>,
@@ -252,18 +258,43 @@ impl Requests {
         response: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let budget = AnswerBudget::at_once(ANSWER_BYTES_AT_ONCE, ANSWER_VALUES_AT_ONCE);
-        self.respond_within(py, request, response.clone(), &budget)
+        let is_large = self.respond_within(py, request, response.clone(), &budget)?;
+        if is_large {
+            let mut memory = request.frame.memory.beside();
+            memory.grow(ANSWER_BYTES_AT_ONCE);
+            *request.answer.lock() = Some(memory);
+        }
+        Ok(is_large)
+    }
+
+    /// Says whether a large answer may be written now; else `wait_for_room` comes first.
+    fn has_room(&self, py: Python<'_>) -> PyResult<bool> {
+        let memory = &self.broker.started(py)?.shared.memory;
+        Ok(self.large_answers.has_room(memory))
+    }
+
+    /// Blocks as long as memory is short and large answers are on their way.
+    fn wait_for_room(&self, py: Python<'_>) -> PyResult<()> {
+        let core = self.broker.started(py)?;
+        enter(py, || {
+            self.large_answers.wait_for_room(&core.shared.memory);
+            Ok(())
+        })
     }
 
     /// As `respond`, of a large answer, which is taken out of its list, by a thread that lets
     /// others have the GIL meanwhile. What nobody else has of it is gone as soon as it is written.
+    /// What is written counts as memory, until the connection has it.
     fn respond_large(
         &self,
         py: Python<'_>,
         request: &Request,
         response: &Bound<'_, PyList>,
     ) -> PyResult<()> {
-        let budget = AnswerBudget::in_steps(CONTROL_ANSWER_BYTES_MAX);
+        let memory = request.answer.lock().take();
+        let memory = memory.unwrap_or_else(|| request.frame.memory.beside());
+        let large = self.large_answers.begin(memory);
+        let budget = AnswerBudget::in_steps(CONTROL_ANSWER_BYTES_MAX, large);
         let message = response.get_item(0)?;
         response.del_item(0)?;
         self.respond_within(py, request, message, &budget)?;
@@ -311,7 +342,7 @@ impl Requests {
         let core = self.broker.started(py)?;
         let mut bytes = vec![0; SIZE_BYTES];
         bytes.extend_from_slice(answer);
-        self.answer(&core, request, ControlAnswer::Response(bytes));
+        self.answer(&core, request, ControlAnswer::Response(bytes, None));
         Ok(())
     }
 
@@ -342,6 +373,7 @@ impl Requests {
         Requests {
             broker,
             answers: Mutex::default(),
+            large_answers: Arc::default(),
         }
     }
 
@@ -366,7 +398,10 @@ impl Requests {
             .get()
             .write(response, asked.api_version, &mut writer, budget);
         let answer = match written {
-            Ok(()) => ControlAnswer::Response(writer.bytes),
+            Ok(()) => {
+                let large = budget.end(writer.bytes.len());
+                ControlAnswer::Response(writer.bytes, large)
+            }
             Err(_) if budget.is_long() => return Ok(true),
             Err(_) if budget.is_over() => ControlAnswer::Refused(Error::MalformedRequest(format!(
                 "its answer takes more than {CONTROL_ANSWER_BYTES_MAX} bytes of memory"
