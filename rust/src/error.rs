@@ -129,8 +129,7 @@ impl Error {
 
     /// A file could not be opened since this process, or the machine, has too many open.
     pub fn lacks_descriptors(&self) -> bool {
-        let is_full = |code| matches!(code, libc::EMFILE | libc::ENFILE);
-        matches!(self, Error::Io { source, .. } if source.raw_os_error().is_some_and(is_full))
+        matches!(self, Error::Io { source, .. } if lacks_descriptors(source))
     }
 
     /// The file system has no block left, or the owner's quota is used up.
@@ -182,6 +181,11 @@ impl Error {
             | Error::TooCostly => codes::UNKNOWN_SERVER_ERROR,
         }
     }
+}
+
+/// An open failed since this process, or the machine, has too many files open.
+pub fn lacks_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 impl fmt::Display for RefusedRecords {

@@ -71,9 +71,16 @@ pub const OPEN_SEGMENTS_MAX: usize = 1024;
 pub const DESCRIPTORS_RESERVED: u64 = 16_384;
 
 /// Descriptors of a process that are neither for segments nor for connections, at most:
-/// files that are open for the length of a call, segments whose answers leave slowly. Half
-/// of it where few are left.
+/// files that are open for the length of a call. Half of it where few are left.
 pub const DESCRIPTORS_SPARE: u64 = 128;
+
+/// Of the descriptors that open segments leave, this part is for further ones, which answers hold
+/// open that wait for their readers. Beyond, the records of an answer are copied into memory, and
+/// count there.
+pub const HELD_DESCRIPTORS_DIVISOR: u64 = 8;
+
+/// Metadata for whose file there is no descriptor is tried again after this.
+pub const DESCRIPTORS_RETRY: Duration = Duration::from_millis(100);
 
 /// Logs that wait for a flush, from which on one `syncfs` replaces a `fdatasync` each.
 pub const SYNC_FILE_SYSTEM_LOGS_MIN: usize = 10;

@@ -31,6 +31,7 @@ mod look_up;
 mod memory_storage;
 mod moves;
 mod node;
+mod open_segments;
 mod outbound;
 mod plain_reader;
 mod producers;

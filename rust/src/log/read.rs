@@ -4,6 +4,8 @@
 //! holds the offset up to what the isolation allows; the first batch is included whole even if it
 //! is larger than asked for, the last one may be cut, as in Kafka.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::batch::{BatchHeader, RecordReader};
@@ -29,7 +31,7 @@ pub enum ReadIsolation {
 }
 
 /// Bytes of one segment's file. As long as it lives they stay what they are: a deleted or replaced
-/// file is held open, and so is one of which a truncation has cut a copy.
+/// file is held open, and so is one of which a truncation has cut a copy; or they are in memory.
 pub struct FetchedRange {
     /// Offset from which the reader asked; the first batch may begin below it.
     pub offset: i64,
@@ -43,6 +45,8 @@ pub struct FetchedRange {
     /// The log's `cuts` when the range was found.
     pub(super) cuts: u64,
     file: Option<Arc<dyn StorageFile>>,
+    /// The bytes themselves, in place of the file.
+    copy: Option<Vec<u8>>,
     /// Those of the segment, for its path in errors.
     files: Option<Arc<SegmentFiles>>,
     _pin: Option<Arc<Pin>>,
@@ -60,6 +64,7 @@ impl FetchedRange {
             is_on_older_segment: false,
             cuts: 0,
             file: None,
+            copy: None,
             files: None,
             _pin: None,
         }
@@ -69,13 +74,36 @@ impl FetchedRange {
         self.length_bytes == 0
     }
 
-    /// For `sendfile`; `None` if the range is empty.
+    /// For `sendfile`; `None` if the range is empty, or in memory.
     pub fn file(&self) -> Option<&Arc<dyn StorageFile>> {
         self.file.as_ref()
     }
 
+    /// Copies the bytes into memory, and lets go of the file. Errors: `Io`.
+    pub fn release_file(&mut self) -> Result<()> {
+        if self.file.is_some() {
+            self.copy = Some(self.to_vec()?);
+            self.file = None;
+            self._pin = None;
+        }
+        Ok(())
+    }
+
+    /// The bytes, if they are in memory; `self` if they are in the file.
+    pub fn into_copy(mut self) -> std::result::Result<Vec<u8>, FetchedRange> {
+        self.copy.take().ok_or(self)
+    }
+
     /// Reads part of the range, `at` bytes from its start. Errors: `Io`.
     pub fn read_at(&self, buffer: &mut [u8], at: u64) -> Result<()> {
+        if let Some(copy) = &self.copy {
+            let part = copy
+                .get(at as usize..)
+                .and_then(|part| part.get(..buffer.len()));
+            let part = part.ok_or_else(|| io::ErrorKind::UnexpectedEof.into());
+            buffer.copy_from_slice(part.map_err(Error::io("copy", Path::new("")))?);
+            return Ok(());
+        }
         let Some(file) = &self.file else {
             return Ok(());
         };
@@ -302,6 +330,7 @@ fn read_segment(
         is_on_older_segment: segment.base_offset() < bound.segment_base_offset,
         cuts: 0,
         file: Some(file),
+        copy: None,
         files: Some(Arc::clone(segment.files())),
         _pin: Some(pin),
     }))

@@ -164,7 +164,10 @@ impl Fetch {
                         partition.note_sent(range.length_bytes, now_ms);
                     }
                     chunks.push(Chunk::Bytes(std::mem::take(&mut writer.bytes)));
-                    chunks.push(Chunk::File(range, partition.directory().clone()));
+                    chunks.push(match range.into_copy() {
+                        Ok(bytes) => Chunk::Bytes(bytes),
+                        Err(range) => Chunk::File(range, partition.directory().clone()),
+                    });
                 }
                 self.write_partition_tags(writer, diverging, leader);
             }

@@ -385,6 +385,9 @@ impl Fetch {
             range = FetchedRange::empty(from);
             part.aborted = part.aborted.take().map(|_| Vec::new());
         }
+        if log.is_crowded() {
+            range.release_file()?;
+        }
         part.range = Some(range);
         Ok(())
     }

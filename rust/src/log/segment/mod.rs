@@ -11,6 +11,7 @@
 //! leaves them the file that they read, and waits for nobody.
 
 mod active_indexes;
+mod counted_file;
 pub(super) mod delayed_deletion;
 mod index_check;
 mod look_up;

@@ -1,21 +1,29 @@
 //! Descriptors and maps of segments, at most so many at once (`kafkalite.open.segments.max`).
 //!
 //! A segment's files are opened when first needed and closed when many others have been used since;
-//! whoever holds an `Arc` of a file keeps that descriptor until it lets go. A file is found again
-//! by its present name: `rename` here and on disk go together, under one lock.
+//! whoever holds an `Arc` of a file keeps that descriptor until it lets go, and shares it with
+//! whoever needs the file meanwhile: a segment has one descriptor, however many answers wait for
+//! their readers. A file is found again by its present name: `rename` here and on disk go together,
+//! under one lock.
+//!
+//! ```text
+//! slots.log ── evicted ──► slots.held (Weak) ── needed again, somebody still holds it ──► slots.log
+//!     └────── removed, or replaced by rename: neither is ever given out again
+//! ```
 
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 
 use crate::batch::validate::ScratchPool;
-use crate::error::{Error, Result};
-use crate::limits::{DESCRIPTORS_RESERVED, DESCRIPTORS_SPARE};
+use crate::error::{Error, Result, lacks_descriptors};
+use crate::limits::{DESCRIPTORS_RESERVED, DESCRIPTORS_SPARE, HELD_DESCRIPTORS_DIVISOR};
 use crate::log::names::{self, DELETED, LOG, OFFSET_INDEX, SEGMENT_KINDS, TIME_INDEX};
+use crate::log::segment::counted_file::CountedFile;
 use crate::log::storage::{Mapping, OpenMode, Storage, StorageFile};
 
 /// The bound and who is open; shared by all logs of a broker, with what else they share.
@@ -23,6 +31,9 @@ pub struct OpenSegments {
     pub storage: Arc<dyn Storage>,
     pub scratches: ScratchPool,
     segments_max: usize,
+    /// `.log` files that may be open, those included that only answers still hold.
+    files_max: usize,
+    open_files: Arc<AtomicUsize>,
     connections_max: usize,
     clock: AtomicU64,
     next_id: AtomicU64,
@@ -46,8 +57,57 @@ struct Name {
 #[derive(Default)]
 struct Slots {
     log: Option<Arc<dyn StorageFile>>,
+    /// The `.log` that was evicted from here, which others may hold still.
+    held: Option<Weak<dyn StorageFile>>,
+    /// How often the `.log` was removed or replaced: one opened before is not to be kept after.
+    replacements: u64,
     offset_index: Option<Arc<Mapping>>,
     time_index: Option<Arc<Mapping>>,
+}
+
+impl Slots {
+    /// The `.log` if it is open, here or in somebody's hands; it is kept here from now on.
+    fn open_log(&mut self) -> Option<Arc<dyn StorageFile>> {
+        if self.log.is_none() {
+            self.log = self.held.as_ref().and_then(Weak::upgrade);
+        }
+        self.log.clone()
+    }
+
+    /// Keeps a `.log` that was opened when there had been so many replacements, unless another
+    /// thread has been faster. `None`: it is not the segment's any more.
+    fn keep_log(
+        &mut self,
+        opened: Arc<dyn StorageFile>,
+        replacements: u64,
+    ) -> Option<Arc<dyn StorageFile>> {
+        if self.replacements != replacements {
+            return None;
+        }
+        Some(self.open_log().unwrap_or_else(|| {
+            self.log = Some(opened.clone());
+            opened
+        }))
+    }
+
+    fn forget_log(&mut self) {
+        self.log = None;
+        self.held = None;
+        self.replacements += 1;
+    }
+
+    fn forget_indexes(&mut self) {
+        self.offset_index = None;
+        self.time_index = None;
+    }
+
+    /// Closes what nobody else holds.
+    fn evict(&mut self) {
+        if let Some(log) = self.log.take() {
+            self.held = Some(Arc::downgrade(&log));
+        }
+        self.forget_indexes();
+    }
 }
 
 impl OpenSegments {
@@ -56,7 +116,8 @@ impl OpenSegments {
     pub fn new(storage: Arc<dyn Storage>, segments_max: usize) -> Arc<OpenSegments> {
         let reserved = DESCRIPTORS_RESERVED + DESCRIPTORS_SPARE;
         let wanted = (segments_max as u64).saturating_add(reserved);
-        let descriptors = storage.allow_descriptors(wanted);
+        let for_answers = reserved / (HELD_DESCRIPTORS_DIVISOR - 1);
+        let descriptors = storage.allow_descriptors(wanted.saturating_add(for_answers));
         let affordable = if descriptors >= wanted {
             segments_max
         } else {
@@ -64,11 +125,15 @@ impl OpenSegments {
         };
         let left = descriptors.saturating_sub(affordable as u64);
         let spare = DESCRIPTORS_SPARE.min(left / 2);
+        let segments_max = affordable.max(16);
+        let held = left / HELD_DESCRIPTORS_DIVISOR;
         Arc::new(OpenSegments {
             storage,
             scratches: ScratchPool::default(),
-            segments_max: affordable.max(16),
-            connections_max: usize::try_from(left - spare).unwrap_or(usize::MAX),
+            segments_max,
+            files_max: segments_max + held as usize,
+            open_files: Arc::default(),
+            connections_max: usize::try_from(left - spare - held).unwrap_or(usize::MAX),
             clock: AtomicU64::new(1),
             next_id: AtomicU64::new(1),
             open: Mutex::new(HashMap::new()),
@@ -105,22 +170,56 @@ impl OpenSegments {
         self.open.lock().len()
     }
 
+    /// Answers that wait for their readers hold so many files open, beside those that the cache
+    /// may, that further ones are to hold bytes instead: those are counted as memory, which whoever
+    /// does not read is closed for.
+    pub fn is_crowded(&self) -> bool {
+        self.open_files.load(Ordering::Relaxed) > self.files_max
+    }
+
+    /// How many `.log` files are open, whoever holds them.
+    pub fn open_files(&self) -> usize {
+        self.open_files.load(Ordering::Relaxed)
+    }
+
     /// The `.log` file, for reading and writing if the file system lets us.
     pub fn log_file(&self, files: &Arc<SegmentFiles>) -> Result<Arc<dyn StorageFile>> {
         self.touch(files);
-        if let Some(file) = &files.slots.lock().log {
-            return Ok(file.clone());
+        loop {
+            let mut slots = files.slots.lock();
+            if let Some(file) = &slots.log {
+                return Ok(file.clone());
+            }
+            let (mut kept, replacements) = (slots.open_log(), slots.replacements);
+            drop(slots);
+            if kept.is_none() {
+                let name = files.name.read();
+                let path = files.path_at(&name, LOG);
+                let opened = self.open(&path, OpenMode::ReadWrite);
+                let opened = opened.map_err(Error::io("open", &path))?;
+                let opened = CountedFile::new(opened, &self.open_files);
+                kept = files.slots.lock().keep_log(opened, replacements);
+            }
+            if let Some(file) = kept {
+                self.register(files);
+                return Ok(file);
+            }
         }
-        let name = files.name.read();
-        let path = files.path_at(&name, LOG);
-        let file = self
-            .storage
-            .open(&path, OpenMode::ReadWrite)
-            .map_err(Error::io("open", &path))?;
-        files.slots.lock().log = Some(file.clone());
-        drop(name);
-        self.register(files);
-        Ok(file)
+    }
+
+    /// Opens a file; where there is no descriptor for it, closes some of what is open and unused,
+    /// and tries once more.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn StorageFile>> {
+        match self.storage.open(path, mode) {
+            Err(error) if lacks_descriptors(&error) => {
+                let mut open = self.open.lock();
+                let count = open.len().div_ceil(8);
+                self.evict_oldest(&mut open, count, None);
+                drop(open);
+                self.storage.open(path, mode)
+            }
+            opened => opened,
+        }
     }
 
     /// The mapped `.index` of a closed segment; empty if the file is missing.
@@ -160,7 +259,7 @@ impl OpenSegments {
         }
         let name = files.name.read();
         let path = files.path_at(&name, kind);
-        let mapping = match self.storage.open(&path, OpenMode::Read) {
+        let mapping = match self.open(&path, OpenMode::Read) {
             Ok(file) => Arc::new(file.map().map_err(Error::io("mmap", &path))?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Arc::new(Mapping::Owned(Vec::new()))
@@ -188,6 +287,17 @@ impl OpenSegments {
         if open.len() <= self.segments_max {
             return;
         }
+        let count = open.len() - self.segments_max + self.segments_max / 8;
+        self.evict_oldest(&mut open, count, Some(files.id));
+    }
+
+    /// Closes what so many segments hold that have not been used for longest, `spared` aside.
+    fn evict_oldest(
+        &self,
+        open: &mut HashMap<u64, Weak<SegmentFiles>>,
+        count: usize,
+        spared: Option<u64>,
+    ) {
         let mut by_age: Vec<(u64, u64)> = open
             .iter()
             .map(|(id, weak)| {
@@ -197,14 +307,17 @@ impl OpenSegments {
                 (used, *id)
             })
             .collect();
-        let count = (by_age.len() - self.segments_max + self.segments_max / 8).min(by_age.len());
-        by_age.select_nth_unstable(count.saturating_sub(1));
+        let count = count.min(by_age.len());
+        if count == 0 {
+            return;
+        }
+        by_age.select_nth_unstable(count - 1);
         for (_, id) in by_age.into_iter().take(count) {
-            if id == files.id {
+            if Some(id) == spared {
                 continue;
             }
             if let Some(evicted) = open.remove(&id).and_then(|weak| weak.upgrade()) {
-                evicted.close();
+                evicted.slots.lock().evict();
             }
         }
     }
@@ -254,7 +367,7 @@ impl OpenSegments {
                 _ => {}
             }
         }
-        files.close();
+        files.forget_all();
         self.open.lock().remove(&files.id);
         Ok(())
     }
@@ -284,19 +397,19 @@ impl SegmentFiles {
 
     /// Lets go of the maps, so that indexes that were replaced by rename are read anew.
     pub fn forget_indexes(&self) {
-        let mut slots = self.slots.lock();
-        slots.offset_index = None;
-        slots.time_index = None;
+        self.slots.lock().forget_indexes();
     }
 
     /// Lets go of the `.log` file, which was replaced by rename. Whoever reads
     /// the old one has it open.
     pub fn forget_log(&self) {
-        self.slots.lock().log = None;
+        self.slots.lock().forget_log();
     }
 
-    fn close(&self) {
-        *self.slots.lock() = Slots::default();
+    fn forget_all(&self) {
+        let mut slots = self.slots.lock();
+        slots.forget_log();
+        slots.forget_indexes();
     }
 
     fn path_at(&self, name: &Name, kind: &str) -> PathBuf {
