@@ -5,6 +5,7 @@ files against each other.
 
     KafkaliteError
     ├── StorageError               an operating-system call failed
+    │   ├── DescriptorsExhaustedError  too many files are open
     │   ├── CorruptFileError       bytes on disk contradict the format
     │   ├── LogDirOfflineError     the log directory failed earlier and takes nothing any more
     │   ├── LogDirLockedError      another process uses the log directory
@@ -34,6 +35,10 @@ class StorageError(KafkaliteError):
     """A file could not be read or written. The message names the call and the path."""
 
     kafka_code = 56
+
+
+class DescriptorsExhaustedError(StorageError):
+    """A file could not be opened since too many are open. Nothing was done to it."""
 
 
 class CorruptFileError(StorageError):

@@ -1,10 +1,12 @@
 """The copy of the metadata's log on a real disk: what it is given a start finds, and what is
 damaged is dropped."""
 
+import errno
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,6 +180,26 @@ def test_a_copy_that_is_damaged_is_dropped(tmp_path: Path, damage: Callable[[Pat
     with opened(tmp_path) as (found, told):
         assert names(found.observed) == [0, 1, 2]
         assert told == []
+
+
+def test_a_write_that_lacks_a_descriptor_is_made_when_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the broker, although only clients had too many files open for a while."""
+    missing = [errno.EMFILE, errno.ENFILE]
+    real_open = Path.open
+
+    def scarce_open(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.name == "quorum-state.tmp" and missing:
+            raise OSError(missing.pop(), "there is no descriptor")
+        return real_open(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", scarce_open)
+    with opened(tmp_path) as (found, _):
+        fill(found.copy, range(3), 1)
+    assert not missing
+    with opened(tmp_path) as (found, _):
+        assert names(found.observed) == [0, 1, 2]
 
 
 def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ is immutable. Which files there are, is told in `store.py`.
 Kafka: `RecordsSnapshotWriter`, `SnapshotGenerator`.
 """
 
+import errno
 import os
 import re
 import threading
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkalite import _native
-from kafkalite.errors import StorageError
+from kafkalite.errors import DescriptorsExhaustedError, StorageError
 from kafkalite.metadata import records
 from kafkalite.metadata.image import Image
 from kafkalite.metadata.image_records import snapshot_records
@@ -85,8 +86,7 @@ class Snapshot:
             for _, _, old in snapshots[:-SNAPSHOTS_KEPT]:
                 old.unlink()
         except OSError as error:
-            sentence = f"{self._folder}: old files cannot be removed: {error.strerror}"
-            raise StorageError(sentence) from error
+            raise storage_error(f"{self._folder}: old files cannot be removed", error) from error
 
 
 def snapshot_batches(
@@ -135,6 +135,13 @@ def write_bootstrap(metadata_dir: Path, written: Sequence[Any], now_ms: int) -> 
     replace_file(metadata_dir / BOOTSTRAP_FILE, content)
 
 
+def storage_error(sentence: str, error: OSError) -> StorageError:
+    """The error of a failed call; that of a lack of descriptors says that nothing is lost."""
+    is_short = error.errno in (errno.EMFILE, errno.ENFILE)
+    kind = DescriptorsExhaustedError if is_short else StorageError
+    return kind(f"{sentence}: {error.strerror}")
+
+
 def replace_file(path: Path, content: bytes, suffix: str = ".tmp") -> None:
     """After it returns, the file is there whole, whenever the power goes. Raises StorageError; the
     file is then the old one or the new one, and no part of a file is left beside it."""
@@ -153,4 +160,4 @@ def replace_file(path: Path, content: bytes, suffix: str = ".tmp") -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
-        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+        raise storage_error(f"{path} cannot be written", error) from error

@@ -16,6 +16,7 @@ Kafka: `KafkaMetadataLog`, `FileQuorumStateStore`, `SnapshotGenerator`.
 import queue
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,6 +24,7 @@ from typing import Final, NamedTuple
 from kafkalite import _native
 from kafkalite.errors import (
     CorruptFileError,
+    DescriptorsExhaustedError,
     KafkaliteError,
     LogDirRefusedError,
     StorageError,
@@ -30,13 +32,21 @@ from kafkalite.errors import (
 from kafkalite.metadata import reading
 from kafkalite.metadata.image import Image
 from kafkalite.metadata.quorum import QUORUM_STATE_FILE, Quorum, quorum_state_text
-from kafkalite.metadata.snapshots import FOLDER, Snapshot, list_snapshots, replace_file
+from kafkalite.metadata.snapshots import (
+    FOLDER,
+    Snapshot,
+    list_snapshots,
+    replace_file,
+    storage_error,
+)
 from kafkalite.metadata.store import MetadataLogLimits
 from kafkalite.timers import wall_ms
 
 BEHIND_BYTES_MAX: Final = 16 << 20
 """Bytes that wait for the disk, and are in memory meanwhile."""
 CLOSE_WAIT_S: Final = 30.0
+RETRY_S: Final = 0.1
+"""Until a write is tried again that lacked a descriptor."""
 
 
 class Opened(NamedTuple):
@@ -141,11 +151,22 @@ class LocalCopy:
             work, size_bytes = item
             if self.failure is None:
                 try:
-                    work()
+                    self._do(work)
                 except KafkaliteError as error:
                     self.failure = error
             with self._counting:
                 self._behind_bytes -= size_bytes
+
+    def _do(self, work: Callable[[], object]) -> None:
+        """Tries again while there are no descriptors: others may close theirs, and what is
+        committed the quorum keeps."""
+        while True:
+            try:
+                work()
+            except DescriptorsExhaustedError:
+                time.sleep(RETRY_S)
+            else:
+                return
 
     def _start_at(self, content: bytes, end_offset: int, epoch: int) -> None:
         name = f"{end_offset:020}-{epoch:010}.checkpoint"
@@ -157,8 +178,8 @@ class LocalCopy:
                 if old.name != name:
                     old.unlink()
         except OSError as error:
-            sentence = f"{self._folder}: old snapshots cannot be removed: {error.strerror}"
-            raise StorageError(sentence) from error
+            sentence = f"{self._folder}: old snapshots cannot be removed"
+            raise storage_error(sentence, error) from error
 
 
 def open_copy(

@@ -131,6 +131,7 @@ impl From<Error> for PyErr {
 /// The class in `kafkalite/errors.py`. Exhaustive on purpose: no catch-all arm.
 fn class_name(error: &Error) -> &'static str {
     match error {
+        Error::Io { .. } if error.lacks_descriptors() => "DescriptorsExhaustedError",
         Error::Io { .. } => "StorageError",
         Error::CorruptFile { .. } => "CorruptFileError",
         Error::LogDirOffline { .. } => "LogDirOfflineError",

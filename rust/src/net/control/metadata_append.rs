@@ -3,9 +3,11 @@
 //! (`wait.rs`); Python is woken once they are durable, or are known not to be.
 
 use std::sync::Arc;
+use std::thread;
 
 use crate::batch::AppendOrigin;
 use crate::error::Result;
+use crate::limits::DESCRIPTORS_RETRY;
 use crate::log::append::AppendRequest;
 use crate::log::log::Log;
 use crate::net::control::answer::LogAnswer;
@@ -44,7 +46,7 @@ impl ControlCall for MetadataAppend {
 
     fn run(self: Box<Self>, control: &ControlQueue, now_ms: i64) {
         let number = self.number;
-        let result = self.append(now_ms);
+        let result = self.append(control, now_ms);
         // Before Python can be woken.
         control.answer(number, LogAnswer::done(result));
         control.wake(number);
@@ -53,19 +55,37 @@ impl ControlCall for MetadataAppend {
 
 impl MetadataAppend {
     /// The batches before one that fails are in the log.
-    fn append(self, now_ms: i64) -> Result<()> {
+    fn append(self, control: &ControlQueue, now_ms: i64) -> Result<()> {
         for mut records in self.batches {
-            let mut requests = [AppendRequest {
-                records: &mut records,
-                origin: AppendOrigin::Replication,
-                leader_epoch: self.leader_epoch,
-                transaction_version: None,
-                guard: None,
-            }];
-            for answer in self.log.append(&mut requests, now_ms) {
-                answer?;
-            }
+            with_descriptors(control, || {
+                let mut requests = [AppendRequest {
+                    records: &mut records,
+                    origin: AppendOrigin::Replication,
+                    leader_epoch: self.leader_epoch,
+                    transaction_version: None,
+                    guard: None,
+                }];
+                let answers = self.log.append(&mut requests, now_ms);
+                answers.into_iter().try_for_each(|answer| answer.map(drop))
+            })?;
         }
-        self.log.flush()
+        with_descriptors(control, || self.log.flush())
+    }
+}
+
+/// Tries again for as long as there is no descriptor for a file: nothing has been done to it then,
+/// and metadata that cannot be written would end the broker.
+fn with_descriptors(control: &ControlQueue, mut work: impl FnMut() -> Result<()>) -> Result<()> {
+    let mut has_told = false;
+    loop {
+        match work() {
+            Err(error) if error.lacks_descriptors() => {
+                if !std::mem::replace(&mut has_told, true) {
+                    control.warn(format!("the metadata waits to be written: {error}"));
+                }
+                thread::sleep(DESCRIPTORS_RETRY);
+            }
+            result => return result,
+        }
     }
 }
