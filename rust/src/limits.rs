@@ -129,9 +129,13 @@ pub const STAGED_BYTES_MAX: usize = 1024 * 1024;
 /// bytes in all; beyond it they are given back.
 pub const LARGE_BUFFERS_KEPT_BYTES: usize = 8 * 1024 * 1024;
 
+/// A frame gets one of these once it is no longer than so many times what has come of it: a mere
+/// claim takes no memory from others.
+pub const LARGE_BUFFER_RATIO: usize = 16;
+
 /// Bounds of what requests may take in memory while they arrive or wait, all connections together,
 /// where `queued.max.request.bytes` does not say; between them it is a quarter of the memory,
-/// bytes. Beyond it no frame that does not fit into a receive buffer is received.
+/// bytes. Beyond it no more than `MEMORY_FREE_BYTES` of a new frame are received.
 pub const RECEIVE_BUDGET_MIN: u64 = 64 * 1024 * 1024;
 pub const RECEIVE_BUDGET_MAX: u64 = 2 * 1024 * 1024 * 1024;
 
@@ -185,8 +189,14 @@ pub const SLOW_FRAME_MS: u64 = 10_000;
 pub const SLOW_CLIENT_MS: u64 = 60_000;
 pub const SLOW_CLIENT_BYTES: u64 = 64 * 1024;
 
-/// And one that has waited so long, milliseconds, for memory for the rest of its frame:
-/// `request.timeout.ms` of Kafka's clients is over, and others want what it holds.
+/// While others wait for memory, a client that holds some has so long, milliseconds, to send the
+/// rest of its frame, or to read its answers. Then the slowest goes first; early enough for those
+/// who wait, whose requests have `FRAME_WAIT_MS`.
+pub const CLIENT_DUTY_MS: u64 = 20_000;
+
+/// One that has waited so long, milliseconds, for memory for the rest of its frame goes too, if
+/// those who are slow were not enough: `request.timeout.ms` of Kafka's clients is over, and others
+/// want what it holds.
 pub const FRAME_WAIT_MS: u64 = 30_000;
 
 /// Work that a connection may have begun in one round before it is the next connection's turn, and
@@ -602,7 +612,8 @@ const _: () = {
     // Fetch sessions: one may name so many partitions that there are not.
     assert!(FETCH_UNKNOWN_MAX <= FETCH_SESSION_PARTITIONS_MAX);
     // A frame that comes slowly is noticed before one that waits for memory is given up.
-    assert!(SLOW_FRAME_MS <= FRAME_WAIT_MS);
+    assert!(SLOW_FRAME_MS <= CLIENT_DUTY_MS);
+    assert!(CLIENT_DUTY_MS + 2 * HOUSEKEEPING_MS <= FRAME_WAIT_MS);
     assert!(FRAME_WAIT_MS <= SLOW_CLIENT_MS);
     // Who waits is looked at more often than it may wait.
     assert!(HOUSEKEEPING_MS <= STOP_WAIT_MS);

@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -237,12 +238,13 @@ def test_who_reads_no_answers_is_closed_though_it_asks_for_more(
 def test_who_does_not_send_the_rest_of_a_frame_is_closed_though_it_waits_for_an_answer(
     scarce: kafkalite.Broker,
 ) -> None:
-    """The frame had its room reserved for as long as a Fetch before it waited."""
+    """The frame had its memory for as long as a Fetch before it waited."""
     with Connection(scarce.bootstrap_servers) as hoarder:
         fetch = hoarder.fetch_request("t", 0, max_wait_ms=LONG_MS, min_bytes=1 << 20)
         record = batch([bytes(2 * BUDGET_BYTES)])
         frame = framed("Produce", 9, hoarder.produce_request("t", record))
-        hoarder.socket.sendall(framed("Fetch", 12, fetch) + frame[:BEGINNING_BYTES])
+        # Its buffer is larger than the memory.
+        hoarder.socket.sendall(framed("Fetch", 12, fetch) + frame[:BUDGET_BYTES])
         assert hoarder.is_closed()
 
 
@@ -251,8 +253,9 @@ def test_who_sends_a_byte_now_and_then_is_closed_and_who_has_a_slow_link_is_not(
     scarce: kafkalite.Broker,
 ) -> None:
     """A byte every nine seconds kept the room of a whole frame for ever."""
-    record = batch([bytes(LARGE_BYTES)])
-    begun_bytes, step_bytes = 10_000, 2_000
+    record = batch([bytes(320_000)])
+    # More than a receive buffer: each gets twice that, which is more than the memory.
+    begun_bytes, step_bytes = 140_000, 2_000
     with (
         Connection(scarce.bootstrap_servers) as hoarder,
         Connection(scarce.bootstrap_servers) as honest,
@@ -280,32 +283,96 @@ def test_who_sends_a_byte_now_and_then_is_closed_and_who_has_a_slow_link_is_not(
         assert hoarder.is_closed()
 
 
-@pytest.mark.long
-def test_who_waits_for_memory_waits_as_long_as_it_takes(scarce: kafkalite.Broker) -> None:
-    """It was closed after half a minute, though it had done nothing but wait."""
-    clients = [Connection(scarce.bootstrap_servers) for _ in range(4)]
-    record = batch([bytes(LARGE_BYTES)])
-    frames = [framed("Produce", 9, each.produce_request("t", record)) for each in clients]
-    slow = list(zip(clients, frames, strict=True))[:3]
-    # Two reserve more than there is, the third exceeds it; all send a little now and then.
-    for client, frame in slow:
-        client.socket.sendall(frame[:BEGINNING_BYTES])
-        with Connection(scarce.bootstrap_servers) as other:
-            assert other.ask("Metadata", 9, ASK).brokers
-    sender = threading.Thread(target=clients[3].socket.sendall, args=[frames[3]])
-    sender.start()
-    waits_s = 45
-    for at in range(BEGINNING_BYTES, BEGINNING_BYTES + waits_s):
-        for client, frame in slow:
-            client.socket.sendall(frame[at : at + 1])
-        sender.join(1)
-    for client, frame in slow:
-        client.socket.sendall(frame[BEGINNING_BYTES + waits_s :])
-    for client in clients:
-        answer = client.receive(0, 9, 7).responses[0].partition_responses[0]
+def claim(size_bytes: int) -> bytes:
+    """The beginning of a Produce request that says that it is so large."""
+    content = struct.pack(">hhih", KEYS["Produce"], 9, 1, 4) + b"evil" + b"\0"
+    return struct.pack(">i", size_bytes) + content + bytes(9_000)
+
+
+def test_what_frames_claim_to_be_keeps_nobody_out() -> None:
+    """Each reserved what it claimed, so that three of them took all memory, and used none: who
+    produced a megabyte waited for half a minute and was closed."""
+    budget_bytes = 8 << 20
+    config = {"queued.max.request.bytes": str(budget_bytes), "num.network.threads": "1"}
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(kafkalite.Broker(config=config))
+        producer = stack.enter_context(Connection(broker.bootstrap_servers))
+        assert producer.create_topic("t").error_code == 0
+        for _ in range(24):
+            each = stack.enter_context(Connection(broker.bootstrap_servers))
+            each.socket.sendall(claim(100_000_000))
+        started = time.monotonic()
+        asked = producer.produce_request("t", batch([bytes(900_000)]))
+        answer = producer.ask("Produce", 9, asked).responses[0].partition_responses[0]
         assert answer.error_code == 0
-        client.socket.close()
-    sender.join()
+        assert time.monotonic() - started < 10
+
+
+def test_who_comes_when_memory_is_used_up_takes_a_few_kilobytes_until_there_is_some(
+    scarce: kafkalite.Broker,
+) -> None:
+    """Of each new frame a receive buffer was filled, and more, before anybody looked."""
+    count, kept_bytes = 200, 8 * 1024
+    with contextlib.ExitStack() as stack:
+        process = psutil.Process(scarce.pid)
+        other = stack.enter_context(Connection(scarce.bootstrap_servers))
+        for _ in range(2):
+            each = stack.enter_context(Connection(scarce.bootstrap_servers))
+            each.socket.sendall(claim(100_000_000) + bytes(LARGE_BYTES))
+            assert other.ask("Metadata", 9, ASK).brokers
+        clients = [stack.enter_context(Connection(scarce.bootstrap_servers)) for _ in range(count)]
+        assert other.ask("Metadata", 9, ASK).brokers
+        before_bytes = process.memory_info().rss
+        for client in clients:
+            client.socket.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                client.socket.sendall(claim(100_000_000) + bytes(LARGE_BYTES))
+        for _ in range(10):
+            assert other.ask("Metadata", 9, ASK).brokers
+        taken_bytes = process.memory_info().rss - before_bytes
+        assert taken_bytes < 4 * count * kept_bytes
+
+
+@pytest.mark.long
+def test_who_trickles_goes_before_those_who_wait(scarce: kafkalite.Broker) -> None:
+    """A kilobyte a second kept all others from exceeding the memory, for as long as it took; closed
+    were those who had done nothing but wait, after half a minute."""
+    record = batch([bytes(LARGE_BYTES)])
+    begun_bytes = 9_000
+    with contextlib.ExitStack() as stack:
+        other, trickler, *clients = (
+            stack.enter_context(Connection(scarce.bootstrap_servers)) for _ in range(5)
+        )
+        frames = [framed("Produce", 9, each.produce_request("t", record)) for each in clients]
+
+        def send(client: Connection, sent: bytes) -> None:
+            """And waits for the broker to have looked at it."""
+            client.socket.sendall(sent)
+            assert other.ask("Metadata", 9, ASK).brokers
+
+        send(trickler, claim(100_000_000))
+        # Each has a receive buffer, and three are more than the memory; the fourth waits for some.
+        for client, frame in zip(clients, frames, strict=True):
+            send(client, frame[:begun_bytes])
+        # Its buffer is full: it gets a larger one, and nobody else does.
+        send(trickler, bytes(130_000))
+        senders = [
+            threading.Thread(target=client.socket.sendall, args=[frame[begun_bytes:]])
+            for client, frame in zip(clients, frames, strict=True)
+        ]
+        for sender in senders:
+            sender.start()
+        deadline_s = time.monotonic() + 60
+        while not select.select([trickler.socket], [], [], 1)[0]:
+            assert time.monotonic() < deadline_s
+            with contextlib.suppress(OSError):
+                trickler.socket.sendall(bytes(1_500))
+        assert trickler.is_closed()
+        for client in clients:
+            answer = client.receive(0, 9, 7).responses[0].partition_responses[0]
+            assert answer.error_code == 0
+        for sender in senders:
+            sender.join()
 
 
 def test_who_is_idle_holds_no_memory_by_a_long_name(scarce: kafkalite.Broker) -> None:

@@ -1,11 +1,11 @@
 //! The memory that requests may take while they arrive or wait, for all connections together.
 //!
 //! As Kafka's `SimpleMemoryPool` (`queued.max.request.bytes`): whoever asks while anything is left
-//! gets all it asks for, so a frame larger than the whole budget can still come in; then nobody
-//! gets anything until enough is given back. A frame reserves its whole size once its beginning has
-//! come. Where there is no room for it, the beginning is in memory nevertheless: lest beginnings
-//! fill the budget and wait for each other, one frame at a time may exceed it. Kafka has no limit
-//! by default; here it is a quarter of the machine's (or the control group's) memory.
+//! gets all it asks for, and then nobody gets anything until enough is given back. A frame asks for
+//! its buffer, before that grows by what has come, and not for the size that it claims: a claim
+//! costs its client nothing, and would keep others out of memory that nobody uses. So frames can
+//! fill the budget and wait for each other half received: one frame at a time may exceed it. Kafka
+//! has no limit by default; here it is a quarter of the machine's (or the control group's) memory.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -72,9 +72,8 @@ impl ReceiveBudget {
         true
     }
 
-    /// After a refusal, lets a frame whose beginning is in memory take what it asks
-    /// for nevertheless, if no other one does so. `end_exceeding` must follow; whoever
-    /// is refused is told then.
+    /// While nothing is left, lets a frame that has begun take what it asks for nevertheless, if no
+    /// other one does so. `end_exceeding` must follow; whoever is refused is told then.
     pub fn exceed(&self) -> bool {
         !self.is_exceeded.swap(true, Ordering::SeqCst)
     }

@@ -52,16 +52,15 @@ impl ConnectionMemory {
             return true;
         }
         let missing = target - self.held_bytes;
-        if !memory.reserve(missing) {
-            let may_exceed = may_exceed && (1..target).contains(&present);
-            if !(may_exceed && (self.exceeds || memory.exceed())) {
-                // What has come in is in memory, room or not.
-                memory.charge(present - self.held_bytes);
-                self.held_bytes = present;
-                return false;
-            }
+        let may_exceed = may_exceed && present < target && memory.is_exhausted();
+        if may_exceed && (self.exceeds || memory.exceed()) {
             memory.charge(missing);
             self.exceeds = true;
+        } else if !memory.reserve(missing) {
+            // What has come in is in memory, room or not.
+            memory.charge(present - self.held_bytes);
+            self.held_bytes = present;
+            return false;
         }
         self.held_bytes = target;
         true
@@ -149,6 +148,39 @@ pub fn counted(bytes: usize) -> usize {
 mod tests {
     use super::super::budget::ReceiveBudget;
     use super::*;
+
+    /// Three frames of 400 bytes have come by halves and fill the memory together.
+    #[test]
+    fn frames_that_fill_the_memory_half_received_get_the_rest_one_after_the_other() {
+        let memory = Memory::new(ReceiveBudget::new(600, None), || ());
+        let mut frames: Vec<ConnectionMemory> =
+            (0..3).map(|_| ConnectionMemory::default()).collect();
+        for frame in &mut frames {
+            assert!(frame.account(&memory, 200, 100, true) && !frame.exceeds);
+        }
+        assert!(frames[0].account(&memory, 400, 200, true) && frames[0].exceeds);
+        assert!(!frames[1].account(&memory, 400, 200, true));
+        assert_eq!(memory.used_bytes(), 600 + 200);
+        for frame in &mut frames {
+            assert!(frame.account(&memory, 400, 200, true));
+            frame.end_exceeding(&memory);
+            frame.give_back(&memory);
+        }
+        assert_eq!(memory.used_bytes(), 0);
+    }
+
+    #[test]
+    fn who_may_not_get_on_or_needs_no_more_does_not_exceed_the_memory() {
+        let memory = Memory::new(ReceiveBudget::new(100, None), || ());
+        memory.charge(100);
+        let mut frame = ConnectionMemory::default();
+        assert!(!frame.account(&memory, 400, 0, false));
+        assert!(!frame.account(&memory, 400, 400, true));
+        assert!(memory.exceed(), "nobody has taken that");
+        frame.give_back(&memory);
+        memory.release(1);
+        assert!(frame.account(&memory, 400, 0, true) && !frame.exceeds);
+    }
 
     #[test]
     fn a_connection_gives_back_all_that_it_took_whatever_it_waited_for() {

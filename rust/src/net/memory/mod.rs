@@ -14,10 +14,17 @@
 //!                 no large answer of Python's is written before those that are written are sent
 //!                 waiting fetches that hold much are answered with what there is (each second)
 //!                 closed is who holds memory and (each second)
-//!                 - is to send or to read, and moves nothing, or hardly      slow_client
-//!                 - has waited for the rest of a frame as long as clients do    FRAME_WAIT_MS
 //!                 - exceeds the budget with a frame that waits for what does not answer
+//!                 - is to send or to read, and moves nothing, or hardly         slow_client
+//!                 and where others wait for memory, until some is left,
+//!                 - exceeds the budget, and its frame takes too long            CLIENT_DUTY_MS
+//!                 - takes too long to send or to read: the slowest first        CLIENT_DUTY_MS
+//!                 - has waited for the rest of a frame as long as clients do    FRAME_WAIT_MS
 //! ```
+//!
+//! Somebody always gets on. Frames that are half received and together hold all memory get the rest
+//! beyond it, one after the other; each has its time for that while others wait, so who trickles
+//! keeps nobody from it for long; and who merely waits is the last to go.
 //!
 //! `budget`: how much there is. `connection`: what one takes of it. `large_answer`: which large
 //! answers may be written. `slow_client`: who hardly goes on. The network threads keep the rule in
@@ -29,20 +36,39 @@ pub mod large_answer;
 pub mod slow_client;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::budget::ReceiveBudget;
+use crate::limits::HOUSEKEEPING_MS;
 
 /// The budget, and how those are told who wait for some of it.
 pub struct Memory {
     budget: ReceiveBudget,
     tell: Box<dyn Fn() + Send + Sync>,
+    /// When some network thread last had somebody wait for memory; 0 is never.
+    waited_ms: AtomicU64,
 }
 
 impl Memory {
     /// `tell` has those ask again who were refused; it must not block.
     pub fn new(budget: ReceiveBudget, tell: impl Fn() + Send + Sync + 'static) -> Arc<Memory> {
         let tell = Box::new(tell);
-        Arc::new(Memory { budget, tell })
+        Arc::new(Memory {
+            budget,
+            tell,
+            waited_ms: AtomicU64::new(0),
+        })
+    }
+
+    /// A network thread, which looks once in `HOUSEKEEPING_MS`, has had somebody wait for memory.
+    pub fn note_waiting(&self, now_ms: u64) {
+        self.waited_ms.fetch_max(now_ms, Ordering::Relaxed);
+    }
+
+    /// Somebody waits for memory, at whatever thread.
+    pub fn is_waited_for(&self, now_ms: u64) -> bool {
+        let waited_ms = self.waited_ms.load(Ordering::Relaxed);
+        waited_ms > 0 && now_ms.saturating_sub(waited_ms) <= 2 * HOUSEKEEPING_MS
     }
 
     /// Gives memory back, and tells those who wait for some.

@@ -315,6 +315,9 @@ impl Reactor {
     fn on_tick(&mut self) {
         self.next_housekeeping_ms = self.now_ms + HOUSEKEEPING_MS;
         self.listen_again();
+        if self.queue.has_waited() {
+            self.shared.memory.note_waiting(self.now_ms);
+        }
         // A directory may answer again, for which requests wait when memory is short.
         self.queue.memory_has_come();
         self.ease_shortage();

@@ -7,62 +7,79 @@ use crate::api::k00_produce::{Outcome, Produce, ProducePartition};
 use crate::error::Result;
 use crate::limits::{FRAME_WAIT_MS, MEMORY_FREE_BYTES};
 use crate::net::memory::connection::counted;
-use crate::net::memory::slow_client::{ClientProgress, SlowClientCheck};
+use crate::net::memory::slow_client::{ClientProgress, ClosingReason, SlowClientCheck};
 use crate::net::reactor::Reactor;
+use crate::net::reactor::state::buffers::next_bytes;
 use crate::net::reactor::state::connections::Connection;
 use crate::net::shared::Shared;
 use crate::net::storage_io::{QueueId, QueueKind};
 
 impl Reactor {
-    /// Brings what a connection takes of the budget up to date. A frame reserves its whole size; if
-    /// there is no room for it, it is not received further.
+    /// Brings what a connection takes of the budget up to date. If there is no room for what is to
+    /// be received next of a frame, it is not received further.
     pub(super) fn account(&mut self, index: usize) {
         self.account_owed(index);
-        let shared = &self.shared;
-        let request_bytes_max = shared.context.settings.request_bytes_max;
         let Some(connection) = self.connections.get(index) else {
             return;
         };
-        let session = &connection.session;
-        let received = session.input.end - session.input.start;
-        let wanted = match (received, connection.is_blocked) {
-            (0, _) | (_, true) => received,
-            // What cannot be a frame is refused when it is read.
-            _ => session
-                .wanted_bytes(request_bytes_max)
-                .unwrap_or(0)
-                .max(received),
-        };
-        let unsent = if connection.is_full {
-            counted(session.outbox.memory_bytes())
-        } else {
-            0
-        };
-        let target = counted(wanted) + unsent;
-        let present = counted(received) + unsent;
-        let may_exceed = session.may_continue(self.now_ms);
         let waited = std::mem::take(&mut connection.memory.waits);
-        if waited {
-            connection.has_moved();
+        if waited && !connection.is_full {
+            connection.memory.slow_client.pause();
         }
         let waits_since_ms = connection.memory.frame_waits_since_ms.take();
-        let memory = &mut connection.memory;
-        if memory.account(&shared.memory, target, present, may_exceed) {
+        let has_room = self.reserve(index);
+        let request_bytes_max = self.shared.context.settings.request_bytes_max;
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
+        if has_room {
             if waited {
                 // It could send nothing so far.
                 connection.traffic.last_active_ms = self.now_ms;
             }
             return;
         }
-        memory.waits = true;
-        memory.frame_waits_since_ms = waits_since_ms.or(Some(self.now_ms));
-        let is_cut_off = connection.is_cut_off(wanted);
+        connection.memory.waits = true;
+        connection.memory.frame_waits_since_ms = waits_since_ms.or(Some(self.now_ms));
+        let is_cut_off = connection.is_cut_off(connection.wanted_bytes(request_bytes_max));
         let token = self.connections.token_of(index);
         if is_cut_off {
             self.end(token)
         } else {
             self.queue.wait_for_memory(token)
         }
+    }
+
+    /// Brings up to date what a connection takes for the frame that arrives, and for answers that
+    /// are not read. Of a frame that is what its buffer takes, and is to take before more is
+    /// received. False: there is no room for that.
+    pub(super) fn reserve(&mut self, index: usize) -> bool {
+        let request_bytes_max = self.shared.context.settings.request_bytes_max;
+        let Some(connection) = self.connections.get(index) else {
+            return true;
+        };
+        let input = &connection.session.input;
+        let has_bytes = if input.is_empty() {
+            0
+        } else {
+            input.buffer.len()
+        };
+        let next_bytes = match (has_bytes, connection.is_blocked) {
+            (0, _) | (_, true) => has_bytes,
+            _ => next_bytes(input, connection.wanted_bytes(request_bytes_max)).max(has_bytes),
+        };
+        let unsent = if connection.is_full {
+            counted(connection.session.outbox.memory_bytes())
+        } else {
+            0
+        };
+        let target = counted(next_bytes) + unsent;
+        let present = counted(has_bytes) + unsent;
+        let may_exceed = connection.session.may_continue(self.now_ms);
+        let memory = &self.shared.memory;
+        connection
+            .memory
+            .account(memory, target, present, may_exceed)
     }
 
     /// Brings up to date what waits on our side: it is in memory, room or not.
@@ -139,8 +156,9 @@ impl Reactor {
     }
 
     /// When there is no memory left, those go that hold some and make no progress, and the one that
-    /// took more and keeps others from that, for as long as a log directory hangs. A large Fetch
-    /// that waits for records, which is nobody's fault, is answered with what there is.
+    /// took more and keeps others from that, for as long as a log directory hangs. While others
+    /// wait, so do those who take long, until some memory is left. A large Fetch that waits for
+    /// records, which is nobody's fault, is answered with what there is.
     pub(super) fn ease_shortage(&mut self) {
         if !self.shared.memory.is_exhausted() {
             return;
@@ -149,6 +167,8 @@ impl Reactor {
         let queues = &self.shared.storage;
         let is_stuck = !queues.are_open() || queues.are_changes_stuck();
         let has_hung = is_stuck || self.shared.control().is_held_up();
+        let others_wait = self.shared.memory.is_waited_for(now_ms);
+        let mut to_close = Vec::new();
         for index in 0..self.connections.places() {
             let Some(connection) = self.connections.get(index) else {
                 continue;
@@ -167,7 +187,7 @@ impl Reactor {
                 self.close_hoarder(index);
                 continue;
             }
-            if !connection.is_hoarding(now_ms) {
+            if connection.closing_reason(others_wait, now_ms).is_none() {
                 continue;
             }
             if connection.is_full && !connection.session.outbox.has_files() {
@@ -177,7 +197,13 @@ impl Reactor {
             let Some(connection) = self.connections.get(index) else {
                 continue;
             };
-            if connection.is_hoarding(now_ms) {
+            if let Some(reason) = connection.closing_reason(others_wait, now_ms) {
+                to_close.push((reason, index));
+            }
+        }
+        to_close.sort_unstable();
+        for (reason, index) in to_close {
+            if reason.is_certain() || self.shared.memory.is_exhausted() {
                 self.close_hoarder(index);
             }
         }
@@ -216,8 +242,7 @@ impl Connection {
         })
     }
 
-    /// A frame is whole, or could not be sent for lack of memory. That is no merit where the client
-    /// does not read its answers.
+    /// A frame is whole. That is no merit where the client does not read its answers.
     pub(super) fn has_moved(&mut self) {
         if !self.is_full {
             self.memory.slow_client = SlowClientCheck::default();
@@ -236,15 +261,38 @@ impl Connection {
                 .is_ok_and(|pending| received + pending < wanted.max(1))
     }
 
-    /// The client holds memory that is short, and does not go on, or hardly; or it has most likely
-    /// given up what it waits for.
-    pub(super) fn is_hoarding(&mut self, now_ms: u64) -> bool {
-        let holds_memory = self.memory.held_bytes > 0 && !self.is_sending;
-        let waits_since_ms = self.memory.frame_waits_since_ms.filter(|_| holds_memory);
-        if waits_since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) > FRAME_WAIT_MS) {
-            return true;
-        }
+    /// The size of the frame that arrives. What cannot be a frame is refused when it is read.
+    fn wanted_bytes(&self, request_bytes_max: usize) -> usize {
+        let wanted = self.session.wanted_bytes(request_bytes_max).unwrap_or(0);
+        wanted.max(self.session.input.bytes().len())
+    }
+
+    /// The client holds memory that is short, and does not go on, or hardly; it takes long for what
+    /// is for it to do, and others wait; or it has most likely given up what it waits for.
+    pub(super) fn closing_reason(
+        &mut self,
+        others_wait: bool,
+        now_ms: u64,
+    ) -> Option<ClosingReason> {
         let duty = self.duty();
-        duty.is_some_and(|duty| self.memory.slow_client.is_too_slow(duty, now_ms))
+        let memory = &mut self.memory;
+        if duty.is_some_and(|duty| memory.slow_client.is_too_slow(duty, now_ms)) {
+            return Some(ClosingReason::TooSlow);
+        }
+        let rate = others_wait.then(|| memory.slow_client.overdue_rate(duty, now_ms));
+        let holds_memory = memory.held_bytes > 0 && !self.is_sending;
+        if let Some(Some(rate)) = rate
+            && holds_memory
+            && (duty.is_some() || memory.waits)
+        {
+            return Some(if memory.exceeds {
+                ClosingReason::Exceeding
+            } else {
+                ClosingReason::Slow(rate)
+            });
+        }
+        let since_ms = memory.frame_waits_since_ms.filter(|_| holds_memory)?;
+        let is_late = now_ms.saturating_sub(since_ms) > FRAME_WAIT_MS;
+        is_late.then_some(ClosingReason::Waiting(since_ms))
     }
 }

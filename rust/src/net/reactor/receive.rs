@@ -96,7 +96,23 @@ impl Reactor {
             self.end_exceeding(index);
             self.on_peer_closed(index);
         }
-        Ok(received > 0 && received == room_bytes)
+        // What has come counts at once: many connections may be served before it is this one's
+        // turn, in which it waits if there is no room.
+        Ok(received > 0 && self.has_room(index) && received == room_bytes)
+    }
+
+    /// There is memory for what is received next of the frame that arrives, if one does. If not, it
+    /// waits.
+    fn has_room(&mut self, index: usize) -> bool {
+        let connection = self.connections.get(index);
+        let has_begun = connection.is_some_and(|connection| !connection.session.input.is_empty());
+        if !has_begun || self.reserve(index) {
+            return true;
+        }
+        if let Some(connection) = self.connections.get(index) {
+            connection.memory.waits = true;
+        }
+        false
     }
 
     /// Has the log say why a connection is ended.

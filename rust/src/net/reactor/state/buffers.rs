@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use crate::limits::{
-    LARGE_BUFFERS_KEPT_BYTES, RECEIVE_BUFFERS_KEPT, RECEIVE_BYTES, RECEIVE_GROWTH_MAX,
-    RECEIVE_RESERVED_BYTES,
+    LARGE_BUFFER_RATIO, LARGE_BUFFERS_KEPT_BYTES, RECEIVE_BUFFERS_KEPT, RECEIVE_BYTES,
+    RECEIVE_GROWTH_MAX, RECEIVE_RESERVED_BYTES,
 };
 use crate::net::session::Input;
 
@@ -39,12 +39,10 @@ impl Buffers {
         Some(buffer)
     }
 
-    /// Makes room behind a part of a frame of `wanted` bytes, of which so much has come that as
-    /// much again may be expected.
+    /// Makes room behind a part of a frame of `wanted` bytes.
     pub fn make_room(&mut self, mut input: Input, wanted: usize) -> Input {
         let have = input.end - input.start;
-        let grown = (2 * have).clamp(RECEIVE_BYTES, have + RECEIVE_GROWTH_MAX);
-        let size = wanted.min(grown).max(have + 1);
+        let size = next_bytes(&input, wanted);
         if input.buffer.len() - input.start >= size {
             return input;
         }
@@ -55,8 +53,10 @@ impl Buffers {
         if input.buffer.len() >= size {
             return input;
         }
-        // One that is large enough already costs nothing, whatever the frame claims.
-        if let Some(mut larger) = self.large(wanted) {
+        // One that is large enough already saves the growth; but not for a mere claim.
+        if wanted <= LARGE_BUFFER_RATIO * have
+            && let Some(mut larger) = self.large(wanted)
+        {
             if let (Some(to), Some(from)) = (larger.get_mut(..have), input.buffer.get(..have)) {
                 to.copy_from_slice(from);
             }
@@ -89,11 +89,62 @@ impl Buffers {
     }
 }
 
+/// Bytes of the buffer that a part of a frame of `wanted` bytes is to have before more of it is
+/// received: as it is while it has room; then so much has come that as much again may be expected.
+pub fn next_bytes(input: &Input, wanted: usize) -> usize {
+    let have = input.end - input.start;
+    let room = input.buffer.len() - input.end;
+    let grown = match room {
+        0 => (2 * have).clamp(RECEIVE_BYTES, have + RECEIVE_GROWTH_MAX),
+        _ => have + room,
+    };
+    wanted.min(grown).max(have + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const KIB: usize = 1024;
+
+    fn part(have: usize) -> Input {
+        Input {
+            buffer: vec![1; have],
+            start: 0,
+            end: have,
+        }
+    }
+
+    #[test]
+    fn a_buffer_grows_by_what_has_come_and_not_by_what_is_claimed() {
+        let claimed = 100 * KIB * KIB;
+        for (have, expected) in [
+            (9_000, RECEIVE_BYTES),
+            (300 * KIB, 600 * KIB),
+            (50 * KIB * KIB, 50 * KIB * KIB + RECEIVE_GROWTH_MAX),
+            (claimed - 1, claimed),
+        ] {
+            assert_eq!(next_bytes(&part(have), claimed), expected);
+        }
+        assert_eq!(next_bytes(&part(9_000), 10_000), 10_000);
+        let has_room = Input {
+            end: 9_000,
+            ..part(9_100)
+        };
+        assert_eq!(next_bytes(&has_room, claimed), 9_100);
+    }
+
+    #[test]
+    fn a_buffer_that_others_have_left_is_not_given_to_a_mere_claim() {
+        let mut buffers = Buffers::default();
+        buffers.recycle(vec![7; 4096 * KIB]);
+        let claimed = 4000 * KIB;
+        let first = buffers.make_room(part(9_000), claimed);
+        assert_eq!(first.buffer.len(), RECEIVE_BYTES);
+        let half = buffers.make_room(part(2000 * KIB), claimed);
+        assert_eq!((half.buffer.len(), half.end), (4096 * KIB, 2000 * KIB));
+        assert!(half.bytes().iter().all(|byte| *byte == 1));
+    }
 
     /// Batches of 1 MB were received into memory that was new each time, at twice the CPU, once
     /// eight megabytes of buffers had been kept that were too small for them.

@@ -21,6 +21,8 @@ pub struct RunQueue {
     /// Connections that had their share of this round and go on in the next.
     yielded: Vec<u64>,
     wait_for_memory: Vec<u64>,
+    /// Somebody has come to wait for memory, again or anew.
+    has_waited: bool,
 }
 
 impl RunQueue {
@@ -75,6 +77,12 @@ impl RunQueue {
     /// The connection is served once `memory_has_come`.
     pub fn wait_for_memory(&mut self, token: u64) {
         self.wait_for_memory.push(token);
+        self.has_waited = true;
+    }
+
+    /// Somebody waits for memory, or has since the last look.
+    pub fn has_waited(&mut self) -> bool {
+        std::mem::take(&mut self.has_waited) || !self.wait_for_memory.is_empty()
     }
 
     pub fn memory_has_come(&mut self) {
@@ -105,8 +113,10 @@ mod tests {
         queue.begin_round(|_| Ok(()))?;
         assert!(!queue.has_yielded());
         assert_eq!(served(&mut queue), [1]);
+        assert!(queue.has_waited());
         queue.memory_has_come();
         assert_eq!(served(&mut queue), [2]);
+        assert!(!queue.has_waited());
         Ok(())
     }
 
