@@ -115,6 +115,32 @@ def test_clients_that_went_while_they_waited_for_their_group_hold_no_connections
             assert client.ask("Metadata", 9, messages.MetadataRequest(topics=[])).brokers
 
 
+def test_a_request_that_cannot_be_read_leaves_the_answers_before_it(
+    broker: kafkalite.Broker,
+) -> None:
+    """Where Python refused it, what the client had not read yet of earlier answers was dropped with
+    the connection. Kafka reads a request when the answer before it has been sent."""
+    versions = messages.ApiVersionsRequest(client_software_name="t", client_software_version="1")
+    asked = request_frame(KEYS["ApiVersions"], 3, versions.encode(3))
+    with (
+        Connection(broker.bootstrap_servers) as reader,
+        Connection(broker.bootstrap_servers) as other,
+    ):
+        reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+        other.socket.sendall(asked)
+        answer_bytes = 4 + len(other.receive_frame() or b"")
+        # Less than a connection may leave unread before its next request is looked at.
+        count = (900 << 10) // answer_bytes
+        reader.socket.sendall(asked * count)
+        reader.send(KEYS["DescribeConfigs"], 4, b"\xff\xff\xff")
+        # Until the broker has come to the last one, among the other's requests.
+        for _ in range(100):
+            find_coordinator(other, "g")
+        for _ in range(count):
+            assert reader.receive_frame() is not None
+        assert reader.is_closed()
+
+
 def test_who_sends_no_more_gets_the_answers_to_all_it_asked(client: Connection) -> None:
     ask = messages.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]).encode(4)
     sent = [client.send(KEYS["FindCoordinator"], 4, ask) for _ in range(50)]

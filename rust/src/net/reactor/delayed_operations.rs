@@ -129,8 +129,12 @@ impl Reactor {
         if let Some(produce) = answered {
             self.spare_requests.put(produce);
         }
-        if let Err(error) = finished {
-            return self.refuse(token, error);
+        if let Err(error) = finished
+            && let Some(index) = self.connections.place_of(token)
+        {
+            // What cannot be sent is in the outbox.
+            self.log_disconnect(index, &DisconnectReason::Refused(error));
+            return self.close(index);
         }
         self.hold_back(token, throttle_ms);
         self.touch(token);
@@ -388,7 +392,7 @@ impl Reactor {
     fn answer(&mut self, parked: Parked, mut chunks: Vec<Chunk>) {
         let finished = api::finish(&mut chunks, self.shared.context.settings.answer_bytes_max);
         if let Err(error) = finished {
-            return self.refuse(parked.connection, error);
+            return self.refuse(parked, error);
         }
         if let Some(connection) = self.connections.by_token(parked.connection) {
             connection.session.answer(parked.slot, chunks);
@@ -396,11 +400,20 @@ impl Reactor {
         }
     }
 
-    /// Closes a connection that was waiting for what cannot be answered.
-    fn refuse(&mut self, token: u64, error: Error) {
-        if let Some(index) = self.connections.place_of(token) {
+    /// Closes a connection that was waiting for what cannot be answered, once it has the answers to
+    /// what it asked before.
+    fn refuse(&mut self, parked: Parked, error: Error) {
+        if let Some(index) = self.connections.place_of(parked.connection) {
             self.log_disconnect(index, &DisconnectReason::Refused(error));
-            self.close(index);
+            self.end_unanswered(parked);
+        }
+    }
+
+    /// As `refuse`, where the log says why already.
+    fn end_unanswered(&mut self, parked: Parked) {
+        if let Some(connection) = self.connections.by_token(parked.connection) {
+            connection.session.answer(parked.slot, Vec::new());
+            self.end(parked.connection);
         }
     }
 
@@ -416,7 +429,7 @@ impl Reactor {
             }
             ControlAnswer::Verified(codes) => return self.on_verified(index, parked.slot, &codes),
             // Python has said why.
-            ControlAnswer::Close => return self.close(index),
+            ControlAnswer::Close => return self.end_unanswered(parked),
             ControlAnswer::Refused(error) => Err(error),
             ControlAnswer::Again => match self.answer_again(index, parked.slot) {
                 Ok(Some(bytes)) => Ok(bytes),
@@ -427,7 +440,7 @@ impl Reactor {
         };
         match answer {
             Ok(bytes) => self.answer(parked, vec![Chunk::Bytes(bytes)]),
-            Err(error) => self.refuse(parked.connection, error),
+            Err(error) => self.refuse(parked, error),
         }
         if large.is_some()
             && let Some(connection) = self.connections.by_token(parked.connection)
