@@ -108,7 +108,7 @@ impl Cleaner {
         directory.health().check()?;
         self.left_alone.retain(&directory.logs());
         while !stop.load(Ordering::Acquire)
-            && let Some((log, plan, truncations)) = self.dirtiest(directory, now_ms)?
+            && let Some((log, plan)) = self.dirtiest(directory, now_ms)?
         {
             let report = match self.clean(&log, &plan, now_ms, stop) {
                 Ok(Some(report)) => report,
@@ -118,7 +118,7 @@ impl Cleaner {
                     continue;
                 }
             };
-            match cleaner_checkpoint::set(directory, &log, report.end_offset, truncations) {
+            match cleaner_checkpoint::set(directory, &log, report.end_offset, plan.truncations) {
                 Ok(()) => {
                     self.left_alone.remove(&log);
                     return Ok(Some(report));
@@ -165,13 +165,13 @@ impl Cleaner {
         &mut self,
         directory: &LogDirectory,
         now_ms: i64,
-    ) -> Result<Option<(Arc<Log>, CleanPlan, u64)>> {
+    ) -> Result<Option<(Arc<Log>, CleanPlan)>> {
         // The logs first: what the file then says of a name, it says of no log that had it before,
         // and it is known which of them were cut after that.
         let logs = directory.logs().into_iter();
         let logs: Vec<_> = logs.map(|log| (log.truncations(), log)).collect();
         let checkpoint = cleaner_checkpoint::read(directory)?;
-        let mut dirtiest: Option<(Arc<Log>, CleanPlan, u64)> = None;
+        let mut dirtiest: Option<(Arc<Log>, CleanPlan)> = None;
         for (truncations, log) in logs {
             let config = log.config();
             let is_passed_over = log.is_moving() || self.left_alone.holds(&log, now_ms);
@@ -188,6 +188,10 @@ impl Cleaner {
                     continue;
                 }
             };
+            if plan.truncations != truncations {
+                // What the file says was clean may have been cut off since, and come anew.
+                continue;
+            }
             if plan.checkpoint_is_invalid
                 && let Err(error) =
                     cleaner_checkpoint::set(directory, &log, plan.first_dirty_offset, truncations)
@@ -197,9 +201,9 @@ impl Cleaner {
             }
             let most = dirtiest
                 .as_ref()
-                .map_or(-1.0, |(_, plan, _)| plan.dirty_ratio());
+                .map_or(-1.0, |(_, plan)| plan.dirty_ratio());
             if plan.is_due(&config) && plan.dirty_ratio() > most {
-                dirtiest = Some((log, plan, truncations));
+                dirtiest = Some((log, plan));
             }
         }
         Ok(dirtiest)

@@ -73,13 +73,13 @@ impl MetadataAppend {
     }
 }
 
-/// Tries again for as long as there is no descriptor for a file: nothing has been done to it then,
-/// and metadata that cannot be written would end the broker.
+/// Tries again for as long as there is no descriptor for a file and the broker does not stop:
+/// nothing has been done to the file then, and metadata that cannot be written would end the broker.
 fn with_descriptors(control: &ControlQueue, mut work: impl FnMut() -> Result<()>) -> Result<()> {
     let mut has_told = false;
     loop {
         match work() {
-            Err(error) if error.lacks_descriptors() => {
+            Err(error) if error.lacks_descriptors() && !control.is_closed() => {
                 if !std::mem::replace(&mut has_told, true) {
                     control.warn(format!("the metadata waits to be written: {error}"));
                 }

@@ -277,6 +277,11 @@ impl ControlQueue {
         }
     }
 
+    /// Nothing more is put in.
+    pub fn is_closed(&self) -> bool {
+        self.queue.lock().is_closed
+    }
+
     /// `take` returns at once from now on.
     pub fn close(&self) {
         self.queue.lock().is_closed = true;
