@@ -189,7 +189,11 @@ class ControlServer:
         turn = await self._large_requests.take()
         with turn:
             self._context.tasks.keep(turn)
+            requests, compute = self._context.core.requests, self._context.background.compute
             try:
+                if not requests.has_room():
+                    # Decoded it would wait with its answer, and so would all that come behind.
+                    await compute(requests.wait_for_room)
                 with self._large_messages:
                     await self._answer_decoded(handler, request)
             except Exception as error:  # noqa: BLE001 - as above

@@ -1,7 +1,10 @@
 """A turn of the control thread: in which order it does what there is to do."""
 
 import threading
-from queue import SimpleQueue
+from contextlib import suppress
+from functools import partial
+from itertools import pairwise
+from queue import Empty, SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -218,6 +221,75 @@ def test_requests_have_their_turn_though_a_timer_is_always_due() -> None:
     assert done == ["request", "timer", "other timer", "request", "timer"]
 
 
+def answering(requests: Any) -> tuple[Context, ControlServer]:
+    """A control thread's parts that answer DescribeCluster, with these `core.requests`."""
+    logs = SimpleNamespace(answer=None)
+    core: Any = SimpleNamespace(cluster_id="cluster", moves=Moves, logs=logs, requests=requests)
+    config: Any = {"node.id": 1}
+    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
+    context = Context(core, config, Log("error"), metadata)
+    kind, answer = messages.DescribeClusterRequest, messages.DescribeClusterResponse()
+    handler: Any = SimpleNamespace(
+        name="DescribeCluster", request_kind=kind, handle=lambda *_: answer
+    )
+    return context, ControlServer(context, {KEY: handler}, lambda: None)
+
+
+def test_large_requests_are_decoded_once_there_is_room_for_their_answers() -> None:
+    """All that had come were decoded, and waited with their answers for one that was not read."""
+    woken: SimpleQueue[int] = SimpleQueue()
+    begun: SimpleQueue[str] = SimpleQueue()
+    has_room = threading.Event()
+    has_room.set()
+    encoded: list[str] = []
+
+    def respond_large(request: Any, _responses: object) -> None:
+        encoded.append(request.name)
+        has_room.clear()
+
+    def wait_for_room() -> None:
+        begun.put("waits for room")
+        assert has_room.wait(60)
+
+    requests = SimpleNamespace(
+        wake=woken.put,
+        has_room=has_room.is_set,
+        wait_for_room=wait_for_room,
+        respond=lambda *_: True,
+        respond_large=respond_large,
+    )
+    context, server = answering(requests)
+
+    def decode_large(kind: Any, name: str) -> Any:
+        begun.put(f"decodes {name}")
+        return kind()
+
+    for name in ["one", "two", "three"]:
+        request: Any = SimpleNamespace(
+            api_key=KEY,
+            api_version=1,
+            peer="",
+            decode=lambda _: None,
+            decode_large=partial(decode_large, name=name),
+            name=name,
+        )
+        server._answer(request)
+
+    def next_begun() -> str:
+        while begun.empty():
+            with suppress(Empty):
+                context.woken(woken.get(timeout=0.05))
+            server._call_ready()
+        return begun.get()
+
+    assert next_begun() == "decodes one"
+    for before, name in pairwise(["one", "two", "three"]):
+        assert next_begun() == "waits for room"
+        assert encoded[-1] == before and begun.empty()
+        has_room.set()
+        assert next_begun() == f"decodes {name}"
+
+
 def test_large_answers_are_encoded_one_at_a_time() -> None:
     """Each had a thread, however many there were: of 150 at once 71, and what they had encoded."""
     woken: SimpleQueue[int] = SimpleQueue()
@@ -231,17 +303,7 @@ def test_large_answers_are_encoded_one_at_a_time() -> None:
     requests = SimpleNamespace(
         wake=woken.put, has_room=lambda: True, respond=lambda *_: True, respond_large=respond_large
     )
-    logs = SimpleNamespace(answer=None)
-    core: Any = SimpleNamespace(cluster_id="cluster", moves=Moves, logs=logs, requests=requests)
-    config: Any = {"node.id": 1}
-    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
-    context = Context(core, config, Log("error"), metadata)
-    kind = messages.DescribeClusterRequest
-    answer = messages.DescribeClusterResponse()
-    handler: Any = SimpleNamespace(
-        name="DescribeCluster", request_kind=kind, handle=lambda *_: answer
-    )
-    server = ControlServer(context, {KEY: handler}, lambda: None)
+    context, server = answering(requests)
     names = ["one", "two", "three"]
     for name in names:
         request: Any = SimpleNamespace(
