@@ -74,7 +74,8 @@ impl MetadataAppend {
 }
 
 /// Tries again for as long as there is no descriptor for a file and the broker does not stop:
-/// nothing has been done to the file then, and metadata that cannot be written would end the broker.
+/// nothing has been done to the file then, and metadata that cannot be written would end the
+/// broker.
 fn with_descriptors(control: &ControlQueue, mut work: impl FnMut() -> Result<()>) -> Result<()> {
     let mut has_told = false;
     loop {
