@@ -250,11 +250,11 @@ class ConsumerCoordinator(Closing):
         self.group.commit(
             offsets,
             read_epochs=self._subscription_state.read_epochs(offsets),
+            on_taken=self._subscription_state.note_committed,
             once=once,
             deadline=deadline,
             while_reachable=while_reachable,
         )
-        self._subscription_state.note_committed(offsets)
 
     def _commit_quietly(
         self,
@@ -265,7 +265,8 @@ class ConsumerCoordinator(Closing):
         known_too: bool = False,
     ) -> bool:
         """Commits as far as it can: the rest is read again by whoever gets the partition. Commits
-        positions that the group knows only with `known_too`. Says whether it has."""
+        positions that the group knows only with `known_too`. Says whether it has, of all topics
+        that there still are."""
         if self._commit_s is None:
             return False
         positions = self._subscription_state.positions if known_too else self._uncommitted
@@ -277,8 +278,11 @@ class ConsumerCoordinator(Closing):
                 while_reachable=deadline is not None,
             )
         except ClientError as error:
-            self._has_not_committed(error)
-            return False
+            is_gone = isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION
+            # Nothing is read again of a topic that was deleted after its offsets were committed.
+            if not is_gone or self._uncommitted(in_hand=in_hand):
+                self._has_not_committed(error)
+                return False
         self._troubles.end(COMMIT, f"group '{self.group.options.group}' accepts commits again")
         return True
 

@@ -24,6 +24,12 @@ from kafkalite.client.consumer.assignor import (
     encode_assignment,
 )
 from kafkalite.client.consumer.group_options import GroupMetadata, GroupOptions, check_options
+from kafkalite.client.consumer.offset_commit import (
+    OF_PARTITIONS,
+    commit_topics,
+    committed_codes,
+    refusal,
+)
 from kafkalite.client.consumer.position_lookup import (
     OFFSETS_BY_NAME,
     fetched_offsets,
@@ -48,8 +54,6 @@ from kafkalite.protocol.codes import (
     NONE,
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    UNSTABLE_OFFSET_COMMIT,
 )
 
 __all__ = ["Membership"]
@@ -61,9 +65,6 @@ SUBSCRIPTION_VERSION = 1
 
 ONCE_MS = 1_000
 """The time that a commit that is not tried again takes at most."""
-
-OF_PARTITIONS = (UNKNOWN_TOPIC_OR_PARTITION, UNSTABLE_OFFSET_COMMIT)
-"""Errors of a partition that may pass: whoever tells of them does coordinate the group."""
 
 COORDINATOR = "coordinator"
 """The trouble of a coordinator that is away."""
@@ -457,12 +458,14 @@ class Membership:
         offsets: Mapping[Partition, int],
         *,
         read_epochs: Mapping[Partition, int] | None = None,
+        on_taken: Callable[[Mapping[Partition, int]], object] = lambda _: None,
         once: bool = False,
         deadline: float | None = None,
         while_reachable: bool = False,
     ) -> None:
         """Commits the offset of the next record of each partition, with the leader epoch of what
-        was read before it, if that is known (KIP-320); `once`: what fails is not tried
+        was read before it, if that is known (KIP-320); `on_taken` is told in this thread of those
+        that were taken, though others are refused; `once`: what fails is not tried
         again, and nobody is waited for longer than `ONCE_MS`; else not beyond the deadline
         (monotonic seconds), if there is one, and with `while_reachable` not for longer than
         `GONE_S` where nobody answers.
@@ -470,33 +473,23 @@ class Membership:
         Raises `BrokerError` (REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, …) if the partitions are
         not this member's any more.
         """
-        kind = messages.OffsetCommitRequest
-        inner = kind.OffsetCommitRequestTopic
-        topics: dict[str, Any] = {}
-        epochs = read_epochs or {}
-        for (topic, index), offset in sorted(offsets.items()):
-            row = inner.OffsetCommitRequestPartition(
-                partition_index=index,
-                committed_offset=offset,
-                committed_leader_epoch=epochs.get((topic, index), -1),
-                committed_metadata="",
-            )
-            topics.setdefault(topic, inner(name=topic)).partitions.append(row)
+        topics = commit_topics(offsets, read_epochs or {})
 
         def ask() -> None:
             self._refuse_forgotten()
-            request = kind(
+            request = messages.OffsetCommitRequest(
                 group_id=self.options.group,
                 generation_id_or_member_epoch=self.generation,
                 member_id=self.member_id,
                 group_instance_id=self.options.instance_id,
-                topics=list(topics.values()),
+                topics=topics,
             )
-            response = self._ask(request, at_most=OFFSETS_BY_NAME)
-            for topic in response.topics:
-                for row in topic.partitions:
-                    self._heed(row.error_code)
-                    check(row.error_code, f"commit of {topic.name}-{row.partition_index}")
+            codes = committed_codes(self._ask(request, at_most=OFFSETS_BY_NAME))
+            on_taken({each: at for each, at in offsets.items() if codes.get(each) == NONE})
+            refused = refusal(codes)
+            if refused is not None:
+                self._heed(refused.code)
+                raise refused
 
         if once:
             wait_ms = min(self._cluster.request_timeout_ms, ONCE_MS)
