@@ -354,3 +354,47 @@ def test_topics_that_grow_are_seen_though_brokers_are_slow_to_tell() -> None:
         consumer._coordinator._counts_at = 0.0  # the time to look has come
         until(lambda: len(consumer.assignment) == 2, consumer)
         is_slow.clear()
+
+
+def test_a_static_leader_that_shared_out_for_long_is_a_member_like_any_other() -> None:
+    """Nobody had polled meanwhile, so that it was taken for one whose time to poll is over, also
+    once it had its partitions: after a pause of its heartbeats it refused its own commits."""
+    group = Group()
+    with broker_of(group) as broker:
+        member = Membership(Cluster(broker.servers), GroupOptions("long-shares", "one", **QUICK))
+
+        def counts(_topics: set[str]) -> dict[str, int]:
+            member._polled_at = float("-inf")  # the time to poll is over
+            until(lambda: not member._is_member)
+            return {TOPIC: 1}
+
+        assert member.join([TOPIC], counts) == [(TOPIC, 0)]
+        with member._lock:  # no heartbeat goes meanwhile
+            member._beaten_at = float("-inf")
+            assert not member.is_lost
+            member.commit({(TOPIC, 0): 1})
+        assert group.commits == [{0: 1}]
+        member.close()
+
+
+def test_heartbeats_that_fail_keep_no_session_of_a_static_member_up() -> None:
+    """Each one that was sent counted: a member whose coordinator had heard nothing of it for as
+    long as its session was told of partitions revoked, which another had by then."""
+    group = Group()
+    with broker_of(group) as broker:
+        member = Membership(Cluster(broker.servers), GroupOptions("unheard", "one", **QUICK))
+        member.join([TOPIC], lambda _topics: {TOPIC: 1})
+        group.heartbeat_code = NOT_COORDINATOR
+        with member._lock:  # no heartbeat is under way
+            member._beaten_at = float("-inf")
+            seen = len(broker.of("Heartbeat"))
+        until(lambda: len(broker.of("Heartbeat")) > seen + 1)
+        assert not member.is_lost
+        member._polled_at = float("-inf")  # the time to poll is over
+        until(lambda: not member._is_member)
+        with member._lock:  # whoever has said so has done all that belongs to it
+            assert member.is_lost
+        with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
+            member.commit({(TOPIC, 0): 1})
+        assert group.commits == []
+        member.close()

@@ -102,6 +102,8 @@ class Membership:
         """It was put out of the group since it joined: others may have its partitions."""
         self._polled_at = time.monotonic()
         self._beaten_at = time.monotonic()
+        """When the last heartbeat was sent that was answered well, or the group was entered: its
+        session has begun anew by then."""
         self._has_given_up = False
         """A static member that nobody polls, until its session is over."""
         self._stop = threading.Event()
@@ -304,7 +306,8 @@ class Membership:
             if synced.error_code != NONE:
                 return int(synced.error_code)
             self._joined, self._is_member, self._is_forgotten = True, True, False
-            self._polled_at = time.monotonic()
+            self._has_given_up = False  # a heartbeat may have, while partitions were shared out
+            self._polled_at = self._beaten_at = time.monotonic()
             return decode_assignment(synced.assignment)
 
     def _ask_to_join(self, topics: list[str]) -> Any:
@@ -391,8 +394,8 @@ class Membership:
             if (now - self._polled_at) * 1000 > self.options.max_poll_interval_ms:
                 self._give_up()
             else:
-                self._beaten_at = now
                 self._heartbeat(timeout_ms)
+                self._beaten_at = now
                 self.troubles.end(COORDINATOR, f"{self._name} has its coordinator again")
         except ClientError as error:
             self._coordinator = None  # the next one looks it up again
