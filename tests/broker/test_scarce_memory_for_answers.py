@@ -3,6 +3,7 @@
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -17,6 +18,8 @@ from kafkalite.protocol import messages
 LIST = messages.ListGroupsRequest()
 ANSWER_BYTES_MIN = 10 << 20
 """More than sockets take."""
+ASKED_BY_ONE = 3
+PAUSE_S = 0.002
 PARTITIONS = 1_000
 """Of a topic, of which Metadata tells more than a connection has free."""
 
@@ -61,6 +64,16 @@ def is_answered(client: Connection, timeout_s: float) -> bool:
     return bool(select.select([client.socket], [], [], timeout_s)[0])
 
 
+def size_of_answer_read_slowly(client: Connection) -> int:
+    """Of one that is read with pauses, so that it leaves the broker bit by bit."""
+    size = int.from_bytes(client.socket.recv(4, socket.MSG_WAITALL), "big")
+    left = size
+    while left and (bit := client.socket.recv(min(left, 1 << 16))):
+        left -= len(bit)
+        time.sleep(PAUSE_S)  # the fault: a slow client
+    return size - left
+
+
 def test_a_large_answer_that_is_not_read_holds_back_those_that_would_follow(
     scarce: kafkalite.Broker,
 ) -> None:
@@ -85,6 +98,29 @@ def test_a_large_answer_that_is_not_read_holds_back_those_that_would_follow(
         for client in (describer, lister, asker):
             client.socket.settimeout(300)
             assert client.receive_frame()
+
+
+def test_who_asks_again_before_a_large_answer_has_left_keeps_nobody_waiting(
+    scarce: kafkalite.Broker,
+) -> None:
+    """The first answer was on its way until nothing was being worked on. The next one, which was to
+    be written once no other was on its way, never came, nor did all large ones of others."""
+    frame = request_frame(KEYS["DescribeConfigs"], 4, describing().encode(4))
+    with ExitStack() as stack:
+        reader, other = (stack.enter_context(Connection(scarce.bootstrap_servers)) for _ in "12")
+        reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        for client in (reader, other):
+            client.socket.settimeout(120)
+        sizes: list[int] = []
+        read = threading.Thread(target=lambda: sizes.append(size_of_answer_read_slowly(other)))
+        read.start()
+        reader.socket.sendall(frame * ASKED_BY_ONE)
+        other.socket.sendall(frame)
+        sizes.extend(size_of_answer_read_slowly(reader) for _ in range(ASKED_BY_ONE))
+        read.join()
+        (answer_bytes,) = set(sizes)
+        assert len(sizes) == ASKED_BY_ONE + 1
+        assert answer_bytes > ANSWER_BYTES_MIN
 
 
 def test_answers_that_are_read_are_given_to_all_who_ask_at_once_with_little_memory(

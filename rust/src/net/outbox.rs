@@ -13,6 +13,8 @@ use crate::limits::{
     SPARE_ANSWER_BYTES_MAX, SPARE_ANSWERS_MAX,
 };
 use crate::log::directory::LogDirectory;
+use crate::net::memory::ExceedingAnswer;
+use crate::net::memory::large_answer::LargeAnswer;
 
 /// Where bytes go. Takes what it can; `WouldBlock` if that is nothing.
 pub trait Sink {
@@ -58,6 +60,26 @@ pub struct Outbox {
     kept_bytes: usize,
     /// Some of what was in here since it was last empty has left.
     has_begun: bool,
+    /// Bytes that have left, of all that was ever in here.
+    left_bytes: u64,
+    /// What answers in here have of the memory until they are sent, in their order.
+    kept: VecDeque<Kept>,
+}
+
+/// What an answer has of the memory until it is sent.
+struct Kept {
+    /// `Outbox::left_bytes` once it is.
+    end: u64,
+    large: Option<LargeAnswer>,
+    _exceeding: Option<ExceedingAnswer>,
+}
+
+impl Kept {
+    /// Bytes not sent yet, of those before `end`, whose memory it counts itself.
+    fn counted_bytes(&self, left_bytes: u64) -> usize {
+        let answer_bytes = self.large.as_ref().map_or(0, |large| large.memory.bytes());
+        answer_bytes.min((self.end - left_bytes) as usize)
+    }
 }
 
 /// How far a flush came.
@@ -112,13 +134,44 @@ impl Outbox {
         })
     }
 
-    /// Bytes that are in memory for it.
+    /// Bytes that are in memory for it, without those of large answers, which count by themselves.
     pub fn memory_bytes(&self) -> usize {
-        self.queued_bytes - self.file_bytes - self.later_bytes + self.kept_bytes
+        let kept = self.kept.iter();
+        let large_bytes: usize = kept.map(|kept| kept.counted_bytes(self.left_bytes)).sum();
+        self.queued_bytes - self.file_bytes - self.later_bytes + self.kept_bytes - large_bytes
     }
 
-    /// Puts what is to be sent behind everything in here.
+    /// A large answer is not all sent.
+    pub fn has_large_answer(&self) -> bool {
+        self.kept.iter().any(|kept| kept.large.is_some())
+    }
+
+    /// Keeps what the answer that was put in here last, all of it, has of the memory until it has
+    /// left, whatever is put behind it.
+    pub fn keep_until_sent(
+        &mut self,
+        large: Option<LargeAnswer>,
+        exceeding: Option<ExceedingAnswer>,
+    ) {
+        if large.is_none() && exceeding.is_none() {
+            return;
+        }
+        assert!(!self.is_empty(), "there is no answer");
+        self.kept.push_back(Kept {
+            end: self.left_bytes + self.queued_bytes as u64,
+            large,
+            _exceeding: exceeding,
+        });
+    }
+
+    /// Puts what is to be sent behind everything in here. None of it has left.
     pub fn append(&mut self, later: Outbox) {
+        assert!(later.left_bytes == 0, "some of it has left before");
+        let ahead_bytes = self.left_bytes + self.queued_bytes as u64;
+        for mut kept in later.kept {
+            kept.end += ahead_bytes;
+            self.kept.push_back(kept);
+        }
         for chunk in later.chunks {
             self.push(chunk);
         }
@@ -267,6 +320,14 @@ impl Outbox {
 
     fn consume(&mut self, mut count: usize, spare: &mut SpareAnswers) {
         self.queued_bytes -= count;
+        self.left_bytes += count as u64;
+        while self
+            .kept
+            .front()
+            .is_some_and(|kept| kept.end <= self.left_bytes)
+        {
+            self.kept.pop_front();
+        }
         self.has_begun = self.queued_bytes > 0;
         while let Some(first) = self.chunks.front() {
             let left = first.size_bytes() - self.sent;
@@ -306,6 +367,9 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
+    use crate::net::memory::budget::ReceiveBudget;
+    use crate::net::memory::large_answer::LargeAnswers;
+    use crate::net::memory::{HeldMemory, Memory};
 
     /// Takes at most `step` bytes a call and `room` in all.
     struct Slow {
@@ -407,6 +471,40 @@ mod tests {
         // The large one is given back to the system.
         let kept: Vec<usize> = spare.0.iter().map(Vec::len).collect();
         assert_eq!(kept, [0, 0]);
+    }
+
+    #[test]
+    fn an_answer_has_its_memory_until_its_last_byte_leaves_whatever_comes_behind_it() {
+        let memory = Memory::new(ReceiveBudget::new(1, None), || ());
+        let answers = Arc::new(LargeAnswers::default());
+        let mut spare = SpareAnswers::default();
+        let mut sending = filled(&[10]).0;
+        let mut outbox = Outbox::default();
+        for _ in 0..2 {
+            outbox.push(Chunk::Bytes(vec![1; 100_000]));
+            let large = answers.begin(HeldMemory::new(&memory, 100_000));
+            outbox.keep_until_sent(Some(large), memory.exceed_by_answer());
+            outbox.push(Chunk::Bytes(vec![2; 7]));
+        }
+        assert_eq!(outbox.memory_bytes(), 2 * 7);
+        let sink = slow(1 << 20, 4);
+        assert!(sending.flush(&sink, &mut spare).is_ok());
+        sending.append(outbox);
+        *sink.room.borrow_mut() = 6 + 99_999;
+        assert!(sending.flush(&sink, &mut spare).is_ok());
+        assert_eq!(memory.used_bytes(), 200_000);
+        assert!(memory.exceed_by_answer().is_none() && sending.has_large_answer());
+        *sink.room.borrow_mut() = 1;
+        assert!(sending.flush(&sink, &mut spare).is_ok());
+        assert_eq!(memory.used_bytes(), 100_000);
+        assert!(!answers.has_room(&memory) && sending.has_large_answer());
+        assert_eq!(sending.memory_bytes(), 2 * 7);
+        assert!(memory.exceed_by_answer().is_some());
+        *sink.room.borrow_mut() = 7 + 100_000;
+        assert!(sending.flush(&sink, &mut spare).is_ok());
+        assert!(memory.used_bytes() == 0 && answers.has_room(&memory));
+        assert!(!sending.has_large_answer());
+        assert!(sending.queued_bytes() == 7 && sending.memory_bytes() == 7);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The memory that one connection takes of the budget, and since when it has waited for more.
 
-use super::Memory;
-use super::large_answer::LargeAnswer;
+use std::sync::Arc;
+
 use super::slow_client::SlowClientCheck;
+use super::{ExceedingAnswer, Memory};
 use crate::limits::{HOUSEKEEPING_MS, MEMORY_FREE_BYTES};
 
 #[derive(Default)]
@@ -25,10 +26,9 @@ pub struct ConnectionMemory {
     /// Since when that frame has been whole and waited for a log directory.
     exceeds_since_ms: Option<u64>,
     pub slow_client: SlowClientCheck,
-    /// The request that is worked on is the one whose answer may exceed the budget.
-    answer_exceeds: bool,
-    /// An answer of Python's that is not all sent.
-    pub large_answer: Option<LargeAnswer>,
+    /// The request that is about to begin, or worked on, is the one whose answer may exceed the
+    /// budget; once it is answered, the outbox has this.
+    pub exceeding_answer: Option<ExceedingAnswer>,
 }
 
 impl ConnectionMemory {
@@ -86,7 +86,7 @@ impl ConnectionMemory {
     pub fn give_back(&mut self, memory: &Memory) {
         let all_bytes = std::mem::take(&mut self.held_bytes) + std::mem::take(&mut self.owed_bytes);
         memory.release(all_bytes);
-        self.end_answer(memory);
+        self.exceeding_answer = None;
     }
 
     /// The frame that exceeded the budget, if this one did, is whole, or there is none any more.
@@ -101,25 +101,19 @@ impl ConnectionMemory {
     /// as it does: so after a while one at a time goes on. True: it waits.
     /// `is_for_long`: what exceeds the budget is its answer, until that is sent, and no frame has
     /// to wait for that.
-    pub fn request_waits(&mut self, memory: &Memory, is_for_long: bool, now_ms: u64) -> bool {
+    pub fn request_waits(&mut self, memory: &Arc<Memory>, is_for_long: bool, now_ms: u64) -> bool {
         let since_ms = *self.request_waits_since_ms.get_or_insert(now_ms);
         if now_ms - since_ms < HOUSEKEEPING_MS {
             return true;
         }
         if is_for_long {
-            self.answer_exceeds = self.answer_exceeds || memory.exceed_by_answer();
-            return !self.answer_exceeds;
+            if self.exceeding_answer.is_none() {
+                self.exceeding_answer = memory.exceed_by_answer();
+            }
+            return self.exceeding_answer.is_none();
         }
         self.exceeds = memory.exceed();
         !self.exceeds
-    }
-
-    /// Everything that was asked for is answered and sent, or the connection is gone.
-    pub fn end_answer(&mut self, memory: &Memory) {
-        self.large_answer = None;
-        if std::mem::take(&mut self.answer_exceeds) {
-            memory.end_exceeding_answer();
-        }
     }
 
     pub fn request_has_begun(&mut self) {

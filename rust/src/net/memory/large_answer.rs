@@ -1,6 +1,8 @@
 //! Large answers of Python's: each counts as memory from when it is begun. While none is left, one
 //! is written only once all others are sent, or their connections gone: their requests may all have
-//! begun while there was some.
+//! begun while there was some. Whoever waits for that may be the client of such an answer, which
+//! asks again before it has read all of it: so an answer ends when its last byte has left, whatever
+//! comes behind it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +45,7 @@ impl LargeAnswers {
     }
 }
 
-/// One of them, until it is sent: with its memory, as long as that is not the connection's.
+/// One of them, with its memory, until it is sent: the outbox that it is in has it.
 pub struct LargeAnswer {
     pub memory: HeldMemory,
     among: Arc<LargeAnswers>,

@@ -85,15 +85,10 @@ impl Memory {
         }
     }
 
-    /// Lets another request begin whose answer exceeds the budget.
-    pub fn end_exceeding_answer(&self) {
-        if self.budget.end_exceeding_answer() {
-            (self.tell)();
-        }
-    }
-
-    pub fn exceed_by_answer(&self) -> bool {
-        self.budget.exceed_by_answer()
+    /// The right of one answer at a time to exceed the budget, if no other one has it.
+    pub fn exceed_by_answer(self: &Arc<Memory>) -> Option<ExceedingAnswer> {
+        let has_right = self.budget.exceed_by_answer();
+        has_right.then(|| ExceedingAnswer(self.clone()))
     }
 
     pub fn reserve(&self, bytes: usize) -> bool {
@@ -125,6 +120,17 @@ impl Memory {
     }
 }
 
+/// The right of one answer to exceed the budget, until this is dropped.
+pub struct ExceedingAnswer(Arc<Memory>);
+
+impl Drop for ExceedingAnswer {
+    fn drop(&mut self) {
+        if self.0.budget.end_exceeding_answer() {
+            (self.0.tell)();
+        }
+    }
+}
+
 /// Memory of the budget that is given back when this is dropped, by whatever thread.
 pub struct HeldMemory {
     memory: Arc<Memory>,
@@ -144,6 +150,10 @@ impl HeldMemory {
     /// Holds nothing yet, of the same memory.
     pub fn beside(&self) -> HeldMemory {
         HeldMemory::new(&self.memory, 0)
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Takes so many bytes more.

@@ -438,20 +438,22 @@ impl Reactor {
                 Err(error) => Err(error),
             },
         };
+        let queued_bytes = |reactor: &mut Reactor| {
+            let connection = reactor.connections.by_token(parked.connection);
+            connection.map_or(0, |each| each.session.outbox.queued_bytes())
+        };
+        let before_bytes = queued_bytes(self);
         match answer {
             Ok(bytes) => self.answer(parked, vec![Chunk::Bytes(bytes)]),
             Err(error) => self.refuse(parked, error),
         }
-        if large.is_some()
+        // Python has one request of a connection at a time, so this is the one with the right, if
+        // that was given, and its answer is the last in the outbox.
+        if queued_bytes(self) > before_bytes
             && let Some(connection) = self.connections.by_token(parked.connection)
         {
-            connection.memory.large_answer = large;
-            // What is not sent at once counts as the connection's before that is given back.
-            self.advance(index);
-            let left = self.connections.by_token(parked.connection);
-            if let Some(answer) = left.and_then(|each| each.memory.large_answer.as_mut()) {
-                answer.memory.resize(0);
-            }
+            let exceeding = connection.memory.exceeding_answer.take();
+            connection.session.outbox.keep_until_sent(large, exceeding);
         }
     }
 }

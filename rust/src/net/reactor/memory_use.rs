@@ -219,12 +219,19 @@ impl Reactor {
 }
 
 impl Connection {
+    /// It has memory of the budget that its client can do something about. An answer is not there
+    /// to be read while another thread sends, or before what lies in another log directory.
+    fn holds_memory(&self) -> bool {
+        let has_unread = self.is_full && self.session.outbox.has_large_answer();
+        !self.is_sending && (self.memory.held_bytes > 0 || has_unread)
+    }
+
     /// How far the client has come with what is for it to do so that memory becomes free: to read
     /// its answers, whatever else it has asked for, or to send the rest of a frame. One that waits
     /// for a log directory, for memory or for an answer of ours is not to blame.
     fn duty(&self) -> Option<ClientProgress> {
         let (memory, traffic) = (&self.memory, &self.traffic);
-        if memory.held_bytes == 0 || self.is_sending {
+        if !self.holds_memory() {
             return None;
         }
         if self.is_full {
@@ -274,13 +281,12 @@ impl Connection {
         others_wait: bool,
         now_ms: u64,
     ) -> Option<ClosingReason> {
-        let duty = self.duty();
+        let (holds_memory, duty) = (self.holds_memory(), self.duty());
         let memory = &mut self.memory;
         if duty.is_some_and(|duty| memory.slow_client.is_too_slow(duty, now_ms)) {
             return Some(ClosingReason::TooSlow);
         }
         let rate = others_wait.then(|| memory.slow_client.overdue_rate(duty, now_ms));
-        let holds_memory = memory.held_bytes > 0 && !self.is_sending;
         if let Some(Some(rate)) = rate
             && holds_memory
             && (duty.is_some() || memory.waits)

@@ -52,9 +52,8 @@ impl Reactor {
         sent_bytes: usize,
         result: io::Result<Flushed>,
     ) {
-        let shared = &self.shared;
-        shared
-            .counts
+        let counts = &self.shared.counts;
+        counts
             .sent_bytes
             .fetch_add(sent_bytes as u64, Ordering::Relaxed);
         let is_stopping = self.stop_deadline_ms.is_some();
@@ -72,9 +71,6 @@ impl Reactor {
         // One that waits for memory is looked at again and again, and is idle meanwhile.
         if sent_bytes > 0 || turns || !(is_full || connection.memory.waits) {
             connection.traffic.last_sent_ms = self.now_ms;
-        }
-        if flushed == Flushed::All && !connection.session.has_open_slots() {
-            connection.memory.end_answer(&shared.memory);
         }
         if flushed == Flushed::Elsewhere {
             // In its next turn: with many small ranges here and there this may go on for long.
