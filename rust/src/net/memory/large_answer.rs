@@ -34,10 +34,12 @@ impl LargeAnswers {
         !memory.is_exhausted() || *self.count.lock() == 0
     }
 
-    /// Blocks until one more may be written.
-    pub fn wait_for_room(&self, memory: &Memory) {
+    /// Blocks until one more may be written. Those whose answers are waited for are known to keep
+    /// somebody waiting.
+    pub fn wait_for_room(&self, memory: &Memory, now_ms: impl Fn() -> u64) {
         let mut count = self.count.lock();
         while memory.is_exhausted() && *count > 0 {
+            memory.note_waiting(now_ms());
             // Of other memory nobody tells.
             let patience = Duration::from_millis(HOUSEKEEPING_MS);
             self.has_left.wait_for(&mut count, patience);
@@ -79,7 +81,10 @@ mod tests {
         let _others = HeldMemory::new(&memory, 160);
         assert!(!answers.has_room(&memory));
         thread::scope(|scope| {
-            let waits = scope.spawn(|| answers.wait_for_room(&memory));
+            let waits = scope.spawn(|| answers.wait_for_room(&memory, || 7));
+            while !memory.is_waited_for(7) {
+                thread::yield_now();
+            }
             drop(second);
             assert!(waits.join().is_ok());
         });

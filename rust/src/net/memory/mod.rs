@@ -45,7 +45,7 @@ use crate::limits::HOUSEKEEPING_MS;
 pub struct Memory {
     budget: ReceiveBudget,
     tell: Box<dyn Fn() + Send + Sync>,
-    /// When some network thread last had somebody wait for memory; 0 is never.
+    /// When somebody was last known to wait for memory; 0 is never.
     waited_ms: AtomicU64,
 }
 
@@ -60,7 +60,8 @@ impl Memory {
         })
     }
 
-    /// A network thread, which looks once in `HOUSEKEEPING_MS`, has had somebody wait for memory.
+    /// Somebody has waited for memory: a network thread, which looks once in `HOUSEKEEPING_MS`, has
+    /// found so, or a large answer waits, which looks as often.
     pub fn note_waiting(&self, now_ms: u64) {
         self.waited_ms.fetch_max(now_ms, Ordering::Relaxed);
     }

@@ -189,7 +189,7 @@ impl Reactor {
         connection.work_in_round += produce.partitions.len() as u32 / PARTITIONS_PER_WORK;
         if self.waits_for_directory(&produce) {
             self.spare_requests.put(produce);
-            self.queue.wait_for_memory(token);
+            self.queue.wait_for_others(token);
             return Ok(false);
         }
         let content = bytes.get(base..).unwrap_or_default();

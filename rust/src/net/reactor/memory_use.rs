@@ -150,7 +150,7 @@ impl Reactor {
     pub(super) fn hold_for_python(&mut self, index: usize) -> bool {
         let waits = self.shared.memory.is_half_used() && self.shared.control().is_held_up();
         if waits {
-            self.queue.wait_for_memory(self.connections.token_of(index));
+            self.queue.wait_for_others(self.connections.token_of(index));
         }
         waits
     }

@@ -277,7 +277,9 @@ impl Requests {
     fn wait_for_room(&self, py: Python<'_>) -> PyResult<()> {
         let core = self.broker.started(py)?;
         enter(py, || {
-            self.large_answers.wait_for_room(&core.shared.memory);
+            let shared = &core.shared;
+            let now_ms = || shared.monotonic_ms();
+            self.large_answers.wait_for_room(&shared.memory, now_ms);
             Ok(())
         })
     }

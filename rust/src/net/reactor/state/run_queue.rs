@@ -2,7 +2,7 @@
 //! over those that are touched, until none is left; what may wait goes on in the next round.
 //!
 //! ```text
-//! poller ─► events ─► touched ─► current ─► served        yielded, wait_for_memory ─► the next round
+//! poller ─► events ─► touched ─► current ─► served        yielded, wait_for_… ─► the next round
 //!                        ▲─────────────────────┘
 //! ```
 
@@ -21,6 +21,7 @@ pub struct RunQueue {
     /// Connections that had their share of this round and go on in the next.
     yielded: Vec<u64>,
     wait_for_memory: Vec<u64>,
+    wait_for_others: Vec<u64>,
     /// Somebody has come to wait for memory, again or anew.
     has_waited: bool,
 }
@@ -80,6 +81,12 @@ impl RunQueue {
         self.has_waited = true;
     }
 
+    /// As `wait_for_memory`, of a connection whose request would get some, but not before a log
+    /// directory or Python answers, and is not begun since much is used.
+    pub fn wait_for_others(&mut self, token: u64) {
+        self.wait_for_others.push(token);
+    }
+
     /// Somebody waits for memory, or has since the last look.
     pub fn has_waited(&mut self) -> bool {
         std::mem::take(&mut self.has_waited) || !self.wait_for_memory.is_empty()
@@ -87,6 +94,7 @@ impl RunQueue {
 
     pub fn memory_has_come(&mut self) {
         self.touched.append(&mut self.wait_for_memory);
+        self.touched.append(&mut self.wait_for_others);
     }
 }
 
@@ -114,9 +122,11 @@ mod tests {
         assert!(!queue.has_yielded());
         assert_eq!(served(&mut queue), [1]);
         assert!(queue.has_waited());
+        queue.wait_for_others(4);
         queue.memory_has_come();
-        assert_eq!(served(&mut queue), [2]);
-        assert!(!queue.has_waited());
+        assert_eq!(served(&mut queue), [2, 4]);
+        queue.wait_for_others(4);
+        assert!(!queue.has_waited(), "not for memory");
         Ok(())
     }
 
