@@ -157,8 +157,8 @@ def test_commits_of_clients_that_are_gone_count_as_long_as_they_are_in_memory(
             assert code == codes.COORDINATOR_NOT_AVAILABLE
 
 
-def framed(name: str, version: int, body: bytes, client_id: str = "test") -> bytes:
-    return request_frame(KEYS[name], version, body, client_id=client_id)
+def framed(name: str, version: int, body: bytes) -> bytes:
+    return request_frame(KEYS[name], version, body)
 
 
 def test_who_exceeds_the_memory_and_waits_for_a_frozen_directory_keeps_nobody_from_that(
@@ -210,23 +210,3 @@ def test_who_exceeds_the_memory_and_waits_for_a_frozen_directory_keeps_nobody_fr
             slow.thaw()
             is_over.set()
             sender.join()
-
-
-@pytest.mark.long
-def test_long_names_of_clients_count_and_who_says_nothing_more_is_closed_when_memory_is_short(
-    scarce: kafkalite.Broker,
-) -> None:
-    """Each connection kept up to 32 kB for as long as it was there, and nobody counted them."""
-    name = "n" * 30_000
-    asked = framed("ApiVersions", 3, messages.ApiVersionsRequest().encode(3), name)
-    clients = [Connection(scarce.bootstrap_servers) for _ in range(BUDGET_BYTES // len(name) + 1)]
-    for client in clients:
-        client.socket.sendall(asked)
-        assert client.receive_frame()
-    # The one that is silent longest; then there may be enough again.
-    clients[0].socket.settimeout(60)
-    assert clients[0].is_closed()
-    for client in clients:
-        client.socket.close()
-    with Connection(scarce.bootstrap_servers) as other:
-        assert other.ask("Metadata", 9, ASK).brokers
