@@ -172,15 +172,13 @@ class ControlServer:
         handler: Handler,
         request: _native.Request,
         answer: Coroutine[Any, Any, Any],
-        messages: list[Any] | None = None,
     ) -> None:
-        """`messages` as of `_respond_large`."""
         try:
             responses = [await answer]
             if responses[0] is not None and self._context.core.requests.respond(
                 request, responses[0]
             ):
-                await self._respond_large(handler, request, responses, messages)
+                await self._respond_large(handler, request, responses)
         except Exception as error:  # noqa: BLE001 - as above
             self._refuse(handler, request, error)
 
@@ -195,43 +193,41 @@ class ControlServer:
                     # Decoded it would wait with its answer, and so would all that come behind.
                     await compute(requests.wait_for_room)
                 with self._large_messages:
-                    await self._answer_decoded(handler, request)
+                    responses = await self._answer_decoded(handler, request)
+                if responses:
+                    await self._respond_large(handler, request, responses)
             except Exception as error:  # noqa: BLE001 - as above
                 self._refuse(handler, request, error)
 
-    async def _answer_decoded(self, handler: Handler, request: _native.Request) -> None:
+    async def _answer_decoded(self, handler: Handler, request: _native.Request) -> list[Any]:
+        """Gives the one response, unless it is sent already or there is none. Then the message is
+        gone, of which the handler needs nothing any more: a response may wait for long."""
         compute = self._context.background.compute
         messages = [await compute(partial(request.decode_large, handler.request_kind))]
         answer = handler.handle(self._context, request, messages[0])
-        if isinstance(answer, CoroutineType):
-            await self._answer_later(handler, request, answer, messages)
-        elif answer is not None:
-            responses = [answer]
-            del answer
-            await self._respond_large(handler, request, responses, messages)
+        is_later = isinstance(answer, CoroutineType)
+        responses = [await answer if is_later else answer]
+        del answer
+        if responses[0] is None or (
+            is_later and not self._context.core.requests.respond(request, responses[0])
+        ):
+            responses.clear()
+        # If only their lists are left they go in steps.
         await compute(partial(_native.release, messages))
+        return responses
 
     async def _respond_large(
-        self,
-        handler: Handler,
-        request: _native.Request,
-        responses: list[Any],
-        messages: list[Any] | None = None,
+        self, handler: Handler, request: _native.Request, responses: list[Any]
     ) -> None:
-        """Has a thread of its own encode the one response, in its turn. First it lets go of the
-        `messages`, of which the handler needs nothing any more: if only their lists are left they
-        go in steps."""
+        """Has a thread of its own encode the one response, in its turn, once there is room."""
         background = self._context.background
-
-        def respond() -> None:
-            _native.release(messages or [])
-            self._context.core.requests.respond_large(request, responses)
-
         try:
             with await self._large_answers.take():
                 if not self._context.core.requests.has_room():
                     await background.run(self._context.core.requests.wait_for_room)
-                await background.compute(respond)
+                with self._large_messages:
+                    respond = partial(self._context.core.requests.respond_large, request, responses)
+                    await background.compute(respond)
         except Exception as error:  # noqa: BLE001 - as above
             self._refuse(handler, request, error)
 

@@ -1,6 +1,8 @@
 """A turn of the control thread: in which order it does what there is to do."""
 
+import gc
 import threading
+import weakref
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -288,6 +290,37 @@ def test_large_requests_are_decoded_once_there_is_room_for_their_answers() -> No
         assert encoded[-1] == before and begun.empty()
         has_room.set()
         assert next_begun() == f"decodes {name}"
+
+
+def test_a_large_request_is_gone_while_its_answer_waits_for_room() -> None:
+    """Its message was kept, and no garbage collected, until earlier answers were read."""
+    woken: SimpleQueue[int] = SimpleQueue()
+    rooms = iter([True, False])
+    decoded: list[weakref.ref[Any]] = []
+    seen: SimpleQueue[tuple[bool, bool]] = SimpleQueue()
+    encoded: list[bool] = []
+
+    def decode_large(kind: Any) -> Any:
+        value: Any = {1, 2}
+        decoded.append(weakref.ref(value))
+        return kind(include_cluster_authorized_operations=value)
+
+    requests = SimpleNamespace(
+        wake=woken.put,
+        has_room=lambda: next(rooms),
+        wait_for_room=lambda: seen.put((decoded[0]() is None, gc.isenabled())),
+        respond_large=lambda *_: encoded.append(gc.isenabled()),
+    )
+    context, server = answering(requests)
+    request: Any = SimpleNamespace(
+        api_key=KEY, api_version=1, peer="", decode=lambda _: None, decode_large=decode_large
+    )
+    server._answer(request)
+    while not encoded:
+        context.woken(woken.get(timeout=60))
+        server._call_ready()
+    assert seen.get(timeout=60) == (True, True)
+    assert encoded == [False]
 
 
 def test_large_answers_are_encoded_one_at_a_time() -> None:
