@@ -5,19 +5,23 @@ partitions: others' requests failed, and the next change of the metadata ended t
 """
 
 import resource
+import select
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 import kafkalite
 from api.batches import batch
 from api.raw import Connection, request_frame
 from broker.serving import SERVE, Serving
+from broker.test_large_requests import status_bytes
 from kafkalite.protocol import messages
 
 PARTITIONS = 40
@@ -30,6 +34,12 @@ MANY_BYTES = 40_000
 """Of a record in each of the many: the sockets hold a part of an answer."""
 FETCH = 1
 LONG_S = 120
+LARGE_BYTES = 12 << 20
+"""Of the records of one partition, which are one answer: more than sockets take."""
+MEMORY_BYTES = 24 << 20
+"""Enough for the reader of the many partitions, and one such answer."""
+LARGE_RECORD_BYTES = 512 << 10
+LARGE_READERS = 25
 
 
 def produce_to_all(connection: Connection, value: bytes, partitions: int = PARTITIONS) -> set[int]:
@@ -55,17 +65,75 @@ def fetch_of_all(partitions: int = PARTITIONS) -> Any:
     return kind(max_wait_ms=0, min_bytes=1, max_bytes=1 << 30, session_epoch=-1, topics=[topic])
 
 
+def asking(bootstrap_servers: str, request: Any) -> socket.socket:
+    """Has sent a Fetch, and does not read the answer."""
+    host, port = bootstrap_servers.rsplit(":", 1)
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(LONG_S)
+    client.connect((host, int(port)))
+    client.sendall(request_frame(FETCH, 12, request.encode(12)))
+    return client
+
+
 def slow_reader(bootstrap_servers: str, partitions: int = PARTITIONS) -> socket.socket:
     """Has asked for all records, and takes next to nothing of the answer."""
-    host, port = bootstrap_servers.rsplit(":", 1)
-    reader = socket.socket()
-    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    reader.settimeout(LONG_S)
-    reader.connect((host, int(port)))
-    reader.sendall(request_frame(FETCH, 12, fetch_of_all(partitions).encode(12)))
+    reader = asking(bootstrap_servers, fetch_of_all(partitions))
     # The answer has begun, so the broker holds the rest of it.
     assert reader.recv(1)
     return reader
+
+
+def limited(data: Path, held: ExitStack, *config: str) -> Serving:
+    """A broker that has few descriptors, until `held` ends."""
+    arguments = ["--data", str(data / "data"), "--listen", "127.0.0.1:0"]
+    for each in (f"kafkalite.open.segments.max={SEGMENTS_MAX}", *config):
+        arguments += ["--config", each]
+    command = ["sh", "-c", f'ulimit -n {MANY_PARTITIONS} && exec "$@"', "sh", *SERVE]
+    serving = Serving(arguments, data, command)
+    held.enter_context(serving.process)
+    held.callback(serving.process.kill)
+    return serving
+
+
+@pytest.fixture
+def crowded(tmp_path: Path) -> Iterator[tuple[Serving, Connection]]:
+    """A broker whose unread answers hold as many files as they may, with little memory; and a
+    client. The topic "large" has one partition."""
+    with ExitStack() as held:
+        memory = f"queued.max.request.bytes={MEMORY_BYTES}"
+        serving = limited(tmp_path, held, memory, "num.network.threads=1")
+        client = held.enter_context(Connection(serving.bootstrap_servers))
+        client.socket.settimeout(LONG_S)
+        for name, partitions in (("t", MANY_PARTITIONS), ("large", 1)):
+            assert client.create_topic(name, partitions=partitions).error_code == 0
+        assert produce_to_all(client, bytes(MANY_BYTES), MANY_PARTITIONS) == {0}
+        for _ in range(LARGE_BYTES // LARGE_RECORD_BYTES):
+            produce_to_large(client, LARGE_RECORD_BYTES)
+        held.enter_context(slow_reader(serving.bootstrap_servers, MANY_PARTITIONS))
+        yield serving, client
+
+
+def produce_to_large(client: Connection, record_bytes: int) -> None:
+    kind = messages.ProduceRequest
+    part = kind.TopicProduceData.PartitionProduceData(index=0, records=batch([bytes(record_bytes)]))
+    topic = kind.TopicProduceData(name="large", partition_data=[part])
+    request = kind(acks=-1, timeout_ms=60_000, topic_data=[topic])
+    [answer] = client.ask("Produce", 9, request).responses
+    assert answer.partition_responses[0].error_code == 0
+
+
+def fetch_of_large(min_bytes: int = 1, max_wait_ms: int = 0) -> Any:
+    kind = messages.FetchRequest
+    part = kind.FetchTopic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 30)
+    topic = kind.FetchTopic(topic="large", partitions=[part])
+    return kind(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=1 << 30,
+        session_epoch=-1,
+        topics=[topic],
+    )
 
 
 def test_a_segment_takes_one_descriptor_however_many_clients_do_not_read() -> None:
@@ -92,12 +160,8 @@ def test_clients_that_do_not_read_leave_descriptors_for_others_where_there_are_f
     tmp_path: Path,
 ) -> None:
     """An answer that would hold a file of each partition holds bytes where that are too many."""
-    arguments = ["--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
-    arguments += ["--config", f"kafkalite.open.segments.max={SEGMENTS_MAX}"]
     with ExitStack() as held:
-        command = ["sh", "-c", f'ulimit -n {MANY_PARTITIONS} && exec "$@"', "sh", *SERVE]
-        serving = Serving(arguments, tmp_path, command)
-        held.callback(serving.process.kill)
+        serving = limited(tmp_path, held)
         other = held.enter_context(Connection(serving.bootstrap_servers))
         other.socket.settimeout(LONG_S)
         assert other.create_topic("t", partitions=MANY_PARTITIONS).error_code == 0
@@ -114,6 +178,57 @@ def test_clients_that_do_not_read_leave_descriptors_for_others_where_there_are_f
         code, log = serving.end()
         assert code == 0
         assert "Too many open files" not in log
+
+
+def test_answers_that_hold_bytes_for_lack_of_descriptors_are_bounded_by_the_memory(
+    crowded: tuple[Serving, Connection],
+) -> None:
+    """Each copied all of its records, whatever the budget."""
+    serving, client = crowded
+    pid = serving.process.pid
+    before_bytes = status_bytes(pid, "VmRSS:")
+    with ExitStack() as held:
+        waiting = [
+            held.enter_context(asking(serving.bootstrap_servers, fetch_of_large()))
+            for _ in range(LARGE_READERS)
+        ]
+        deadline = time.monotonic() + 4
+        # Some are answered with nothing, others later; were it with the records, then now.
+        while waiting and (left_s := deadline - time.monotonic()) > 0:
+            ready, _, _ = select.select(waiting, [], [], left_s)
+            waiting = [each for each in waiting if each not in ready]
+        # One while there is memory left, one that may exceed it, and one that is being made.
+        most_bytes = MEMORY_BYTES + 3 * LARGE_BYTES
+        assert status_bytes(pid, "VmHWM:") - before_bytes < most_bytes
+        assert produce_to_all(client, b"x") == {0}
+    deadline = time.monotonic() + LONG_S
+    records = b""
+    while len(records) < LARGE_BYTES:
+        assert time.monotonic() < deadline
+        [answer] = client.ask("Fetch", 12, fetch_of_large()).responses
+        [part] = answer.partitions
+        assert part.error_code == 0
+        records = part.records or b""
+
+
+def test_a_fetch_that_waits_while_descriptors_are_short_is_copied_once_it_is_answered(
+    crowded: tuple[Serving, Connection],
+) -> None:
+    """All that it had found was copied at each record that came, and thrown away."""
+    serving, client = crowded
+    records_max = 20
+    request = fetch_of_large(LARGE_BYTES + LARGE_RECORD_BYTES, max_wait_ms=600_000)
+    with Connection(serving.bootstrap_servers) as waiter:
+        waiter.socket.settimeout(LONG_S)
+        waiter.send(FETCH, 12, request.encode(12))
+        process = psutil.Process(serving.process.pid)
+        before_bytes = process.io_counters().read_chars
+        for _ in range(records_max):
+            produce_to_large(client, 100)
+        assert process.io_counters().read_chars - before_bytes < 2 * LARGE_BYTES
+        assert not select.select([waiter.socket], [], [], 0)[0]
+        produce_to_large(client, LARGE_RECORD_BYTES)
+        assert len(waiter.receive_frame() or b"") > LARGE_BYTES
 
 
 def test_a_change_of_the_metadata_waits_for_a_descriptor_and_does_not_end_the_broker(

@@ -344,11 +344,6 @@ impl Log {
         Ok(())
     }
 
-    /// As `OpenSegments::is_crowded`.
-    pub fn is_crowded(&self) -> bool {
-        self.open_segments.is_crowded()
-    }
-
     pub(super) fn storage(&self) -> &dyn Storage {
         &*self.open_segments.storage
     }

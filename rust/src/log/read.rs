@@ -83,10 +83,20 @@ impl FetchedRange {
     pub fn release_file(&mut self) -> Result<()> {
         if self.file.is_some() {
             self.copy = Some(self.to_vec()?);
-            self.file = None;
-            self._pin = None;
+            self.forget_file();
         }
         Ok(())
+    }
+
+    /// Lets go of the file: no more is known than where the bytes were.
+    pub fn forget_file(&mut self) {
+        self.file = None;
+        self._pin = None;
+    }
+
+    /// There are bytes, but neither the file nor a copy to read them from.
+    pub fn is_forgotten(&self) -> bool {
+        !self.is_empty() && self.file.is_none() && self.copy.is_none()
     }
 
     /// The bytes, if they are in memory; `self` if they are in the file.

@@ -43,6 +43,16 @@ impl Shared {
         self.mailboxes.post(0, excess);
     }
 
+    /// The most bytes of records that the answer to a Fetch holds in memory now: 0 while answers
+    /// hold files.
+    pub fn copied_bytes_max(&self) -> u64 {
+        if self.node.is_crowded() {
+            self.context.settings.fetch_bytes_max
+        } else {
+            0
+        }
+    }
+
     pub fn listener_name(&self, listener: usize) -> Arc<str> {
         let names = &self.context.settings.listener_names;
         let name = names.get(listener).cloned();

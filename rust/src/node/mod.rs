@@ -190,6 +190,12 @@ impl Node {
         directory.map_or(usize::MAX, |directory| directory.connections_max())
     }
 
+    /// Answers are to hold records in memory, since they hold too many files already.
+    pub fn is_crowded(&self) -> bool {
+        let directory = self.directories.online.first();
+        directory.is_some_and(|directory| directory.is_crowded())
+    }
+
     /// The log directories that could not be taken, or have failed since.
     pub fn offline_log_dirs(&self) -> Vec<PathBuf> {
         let failed = self.directories.online.iter();

@@ -77,6 +77,7 @@ impl Fetch {
         image: &Image,
         now_ms: u64,
     ) -> Vec<Chunk> {
+        assert!(fetch_read.lacking_bytes == 0, "they are copied first");
         let said: Vec<(&Member, Said)> = self
             .partitions
             .iter()

@@ -86,17 +86,73 @@ pub struct FetchRead {
     pub(super) must_be_told: bool,
     /// A reader is on a segment that will not grow (`DelayedFetch`, case F).
     pub(super) is_on_older_segment: bool,
+    /// Records are copied into memory where too many files are open.
+    pub(super) copies_records: bool,
+    /// So many bytes of records are copied; and of so many only the size is known.
+    pub(super) copied_bytes: u64,
+    pub(super) lacking_bytes: u64,
 }
 
 impl FetchRead {
+    /// One that copies records into memory where too many files are open; others note their size.
+    pub fn of_copies() -> FetchRead {
+        FetchRead {
+            copies_records: true,
+            ..FetchRead::default()
+        }
+    }
+
+    /// Bytes of records that are in memory.
+    pub fn copied_bytes(&self) -> usize {
+        self.copied_bytes as usize
+    }
+
+    /// Bytes of records of which only the size is known: for an answer with them the logs are to be
+    /// read again, by one `of_copies`.
+    pub fn lacking_bytes(&self) -> usize {
+        self.lacking_bytes as usize
+    }
+
     /// As if nothing had been looked at.
     pub fn clear(&mut self) {
         self.parts.clear();
         let parts = std::mem::take(&mut self.parts);
         *self = FetchRead {
             parts,
+            copies_records: self.copies_records,
             ..FetchRead::default()
         };
+    }
+
+    /// As if there were no records but those that it has.
+    pub fn drop_lacking(&mut self) {
+        for part in &mut self.parts {
+            let range = part.range.as_ref();
+            if range.is_some_and(|range| range.is_forgotten()) {
+                self.size_bytes -= part.size_bytes();
+                self.aborted_bytes -= part.aborted_bytes();
+                part.range = None;
+                part.aborted = part.aborted.take().map(|_| Vec::new());
+            }
+        }
+        self.lacking_bytes = 0;
+    }
+
+    /// Lets go of the file in which the records of a partition are, unless the answer may hold it.
+    fn settle(&mut self, mut part: Part, directory: &LogDirectory) -> Result<Part> {
+        if let Some(range) = &mut part.range
+            && !range.is_empty()
+            && directory.is_crowded()
+        {
+            if self.copies_records {
+                range.release_file()?;
+                self.copied_bytes += range.length_bytes;
+            } else {
+                range.forget_file();
+                self.lacking_bytes += range.length_bytes;
+            }
+        }
+        Ok(part)
     }
 }
 
@@ -200,6 +256,7 @@ impl Fetch {
                 (codes::NONE, Some(partition)) => self
                     .read_partition(&asked.member.wanted, partition, fetch_read)
                     .and_then(|part| self.acknowledge(place, asked, part))
+                    .and_then(|part| fetch_read.settle(part, partition.directory()))
                     .unwrap_or_else(|error| Part::refused(self.error_code(&error))),
                 (error_code, _) => Part::refused(error_code),
             };
@@ -384,9 +441,6 @@ impl Fetch {
         if range.first_batch_is_cut {
             range = FetchedRange::empty(from);
             part.aborted = part.aborted.take().map(|_| Vec::new());
-        }
-        if log.is_crowded() {
-            range.release_file()?;
         }
         part.range = Some(range);
         Ok(())

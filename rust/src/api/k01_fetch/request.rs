@@ -42,21 +42,26 @@ pub struct Asks {
     pub rack: Box<str>,
 }
 
-/// The most memory that the request may take while it waits, before it is read: `read` cannot be
-/// undone where there is a session. `reader` stands behind the header.
+/// The most memory that the request may take while it waits, and its answer: of that the records,
+/// at most `records_bytes_max`, which is 0 while answers hold files. Before it is read: `read`
+/// cannot be undone where there is a session. `reader` stands behind the header.
 pub fn memory_bytes_ahead(
     header: &RequestHeader<'_>,
     mut reader: Reader<'_>,
     sessions: &FetchSessions,
+    records_bytes_max: u64,
 ) -> Result<usize> {
     let body_bytes = reader.remaining();
     let mut count = body_bytes / PARTITION_ON_WIRE_BYTES;
+    // Replica, wait and least bytes.
+    reader.take(if header.api_version <= 14 { 12 } else { 8 })?;
+    let max_bytes = u64::try_from(reader.i32()?).unwrap_or(0);
+    reader.i8()?; // isolation
     if header.api_version >= 7 {
-        // What stands before the session: replica, wait, least and most bytes, isolation.
-        reader.take(if header.api_version <= 14 { 17 } else { 13 })?;
         count += sessions.partitions_of(reader.i32()?);
     }
-    Ok(body_bytes + count * PARTITION_BYTES)
+    let records_bytes = max_bytes.min(records_bytes_max) as usize;
+    Ok(body_bytes + count * PARTITION_BYTES + records_bytes)
 }
 
 /// How partitions stand in the request.

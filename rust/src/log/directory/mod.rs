@@ -270,6 +270,11 @@ impl LogDirectory {
         self.open_segments.connections_max()
     }
 
+    /// As `OpenSegments::is_crowded`.
+    pub fn is_crowded(&self) -> bool {
+        self.open_segments.is_crowded()
+    }
+
     /// So many logs will be made soon: they count for where the next ones go.
     pub fn expect_logs(&self, count: usize) {
         self.expected.fetch_add(count, Ordering::Relaxed);

@@ -116,6 +116,11 @@ impl ConnectionMemory {
         !self.exceeds
     }
 
+    /// The request that is worked on is the one whose answer may exceed the budget.
+    pub fn answer_exceeds(&self) -> bool {
+        self.exceeding_answer.is_some()
+    }
+
     pub fn request_has_begun(&mut self) {
         self.request_waits_since_ms = None;
     }

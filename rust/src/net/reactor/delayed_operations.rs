@@ -8,6 +8,8 @@ use crate::codes;
 use crate::error::{Error, Result};
 use crate::net::control::queue::ControlAnswer;
 use crate::net::disconnect::DisconnectReason;
+use crate::net::memory::HeldMemory;
+use crate::net::memory::connection::counted;
 use crate::net::reactor::Reactor;
 use crate::net::reactor::lifecycle::deregister;
 use crate::net::reactor::state::timers::Timer;
@@ -216,7 +218,8 @@ impl Reactor {
                 parked,
                 fetch,
                 fetch_read,
-            } => self.on_logs_read(parked, fetch, fetch_read),
+                copies,
+            } => self.on_logs_read(parked, fetch, fetch_read, copies),
             CallResult::ListedOffsets {
                 parked,
                 mut request,
@@ -321,6 +324,7 @@ impl Reactor {
         parked: Parked,
         mut fetch: Box<Fetch>,
         fetch_read: Option<FetchRead>,
+        copies: Option<HeldMemory>,
     ) {
         let Parked {
             connection, slot, ..
@@ -336,7 +340,18 @@ impl Reactor {
         };
         let (again, must_answer) = (*again, *must_answer);
         match fetch_read {
-            Some(fetch_read) => self.answer_fetch(parked, &mut fetch, fetch_read),
+            Some(fetch_read) if fetch_read.lacking_bytes() > 0 => {
+                self.copy_records(parked, fetch, fetch_read);
+            }
+            Some(fetch_read) => {
+                self.answer_fetch(parked, &mut fetch, fetch_read);
+                if let (Some(_), Some(index)) = (&copies, self.connections.place_of(connection)) {
+                    // What is not sent at once counts as the connection's before that is
+                    // given back.
+                    self.advance(index);
+                    self.account_owed(index);
+                }
+            }
             None => {
                 if let Some(state) = self.slot(connection, slot) {
                     *state = Slot::Fetch(fetch);
@@ -346,6 +361,25 @@ impl Reactor {
                 }
             }
         }
+    }
+
+    /// Has the records of an answer copied that hold no file, if there is memory for that; else it
+    /// goes without them. They count from now on: the requests may all have begun while there was
+    /// some.
+    fn copy_records(&mut self, parked: Parked, mut fetch: Box<Fetch>, mut fetch_read: FetchRead) {
+        let memory = &self.shared.memory;
+        let connection = self.connections.by_token(parked.connection);
+        let may_exceed = connection.is_some_and(|connection| connection.memory.answer_exceeds());
+        let memory_bytes = counted(fetch_read.lacking_bytes());
+        if memory_bytes > 0 && memory.is_exhausted() && !may_exceed {
+            fetch_read.drop_lacking();
+            return self.answer_fetch(parked, &mut fetch, fetch_read);
+        }
+        self.calls.push(StorageCall::Fetch(FetchCall {
+            fetch_read: FetchRead::of_copies(),
+            copies: Some(HeldMemory::new(memory, memory_bytes)),
+            ..FetchCall::new(parked, fetch, true)
+        }));
     }
 
     fn answer_fetch(&mut self, parked: Parked, fetch: &mut Fetch, fetch_read: FetchRead) {
@@ -367,6 +401,15 @@ impl Reactor {
             throttle_ms => fetch.throttled_answer(throttle_ms),
         };
         self.answer(parked, chunks);
+        if let Some(connection) = self.connections.by_token(parked.connection)
+            && let Some(exceeding) = connection.memory.exceeding_answer.take()
+            && !connection.session.outbox.is_empty()
+        {
+            connection
+                .session
+                .outbox
+                .keep_until_sent(None, Some(exceeding));
+        }
         self.hold_back(parked.connection, throttle_ms);
     }
 

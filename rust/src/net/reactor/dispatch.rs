@@ -62,11 +62,11 @@ impl Reactor {
         let mut reader = Reader::new(frame);
         let header = read_header(&mut reader, &shared.context.keys)?;
         let ahead_bytes = |shared: &Shared| match header.api_key {
-            FETCH => k01_fetch::memory_bytes_ahead(
-                &header,
-                reader.clone(),
-                &shared.context.fetch_sessions,
-            ),
+            FETCH => {
+                let sessions = &shared.context.fetch_sessions;
+                let records_bytes_max = shared.copied_bytes_max();
+                k01_fetch::memory_bytes_ahead(&header, reader.clone(), sessions, records_bytes_max)
+            }
             LIST_OFFSETS => Ok(k02_list_offsets::memory_bytes_ahead(reader.remaining())),
             METADATA => k03_metadata::memory_bytes_ahead(&header, reader.clone(), image),
             key => Ok(answer_bytes_ahead(key, reader.remaining())),
@@ -124,9 +124,11 @@ impl Reactor {
     ) -> Result<bool> {
         let token = self.connections.token_of(index);
         let (now_ms, round) = (self.now_ms, self.round);
+        let is_for_long =
+            LONG_ANSWERS.contains(&api_key) || api_key == FETCH && self.shared.node.is_crowded();
         let connection = self.connections.get(index);
         if !connection.is_some_and(|connection| connection.session.may_begin(api_key, now_ms))
-            || self.hold_for_memory(index, LONG_ANSWERS.contains(&api_key), ahead_bytes)?
+            || self.hold_for_memory(index, is_for_long, ahead_bytes)?
         {
             return Ok(false);
         }
@@ -243,6 +245,9 @@ impl Reactor {
             return Ok(());
         };
         let exceeds_memory = connection.memory.exceeds;
+        // Others wait for it.
+        let must_answer =
+            fetch.max_wait_ms == 0 || exceeds_memory || connection.memory.answer_exceeds();
         let session = &mut connection.session;
         let deadline_ms = now_ms + fetch.max_wait_ms as u64;
         if exceeds_memory && !shared.storage.are_open() {
@@ -254,7 +259,6 @@ impl Reactor {
             self.touch(token);
             return Ok(());
         }
-        let must_answer = fetch.max_wait_ms == 0 || exceeds_memory;
         let slot = session.place(at, Slot::Fetch(fetch));
         if session.waiting_bytes() > MEMORY_FREE_BYTES {
             self.account_owed(index);

@@ -88,8 +88,15 @@ impl Reactor {
             return;
         };
         connection.session.forget_long_name();
+        // Behind what another thread sends.
+        let queued_bytes = if connection.is_sending {
+            connection.session.outbox.memory_bytes()
+        } else {
+            0
+        };
         let owed_bytes = counted(connection.session.waiting_bytes())
             + counted(connection.memory.sending_bytes)
+            + counted(queued_bytes)
             + counted(connection.session.client_id_bytes());
         connection.memory.owe(&self.shared.memory, owed_bytes);
     }

@@ -21,6 +21,8 @@ use crate::limits::{
     LONG_ANSWER_BYTES_PER_TURN, LONG_ANSWER_WAIT_MS, SEARCH_PER_TURN,
 };
 use crate::log::directory::LogDirectory;
+use crate::net::memory::HeldMemory;
+use crate::net::memory::connection::counted;
 use crate::net::outbox::{Flushed, Outbox, SpareAnswers};
 use crate::net::poller;
 use crate::net::storage_call::append_batch::{AppendBatch, Appended};
@@ -59,6 +61,8 @@ pub struct FetchCall {
     pub fetch_read: FetchRead,
     /// It waits at its partitions already; what came before that is looked for.
     pub is_registered: bool,
+    /// Its answer is due, whose records are copied into this memory.
+    pub copies: Option<HeldMemory>,
 }
 
 /// The result of a storage call.
@@ -71,6 +75,8 @@ pub enum CallResult {
         fetch: Box<Fetch>,
         /// `None`: it waits at its partitions.
         fetch_read: Option<FetchRead>,
+        /// In which copies of the records are.
+        copies: Option<HeldMemory>,
     },
     ListedOffsets {
         parked: Parked,
@@ -251,6 +257,7 @@ impl FetchCall {
             must_answer,
             fetch_read: FetchRead::default(),
             is_registered: false,
+            copies: None,
         }
     }
 
@@ -259,6 +266,11 @@ impl FetchCall {
     fn run(mut self, is_here: impl Fn(&Arc<LogDirectory>) -> bool) -> CallResult {
         if !self.fetch.read_logs(&mut self.fetch_read, &is_here) {
             return CallResult::Unfinished(StorageCall::Fetch(self));
+        }
+        if let Some(copies) = &mut self.copies {
+            // What is copied now need not be what lacked then.
+            copies.resize(counted(self.fetch_read.copied_bytes()));
+            return self.end(true);
         }
         if !self.is_registered {
             deregister_fetch(&mut self.fetch, self.parked);
@@ -292,6 +304,7 @@ impl FetchCall {
             parked: self.parked,
             fetch: self.fetch,
             fetch_read: is_due.then_some(self.fetch_read),
+            copies: self.copies,
         }
     }
 }
