@@ -35,7 +35,7 @@ use crate::wire::{Reader, RequestHeader};
 /// Keys of Python's that tell of much, however small the request: DescribeGroups, ListGroups,
 /// DescribeConfigs, DescribeLogDirs, DescribeProducers, DescribeTransactions, ListTransactions,
 /// ListConfigResources, DescribeTopicPartitions.
-const LONG_ANSWERS: [i16; 9] = [15, 16, 32, 35, 61, 65, 66, 74, 75];
+pub(super) const LONG_ANSWERS: [i16; 9] = [15, 16, 32, 35, 61, 65, 66, 74, 75];
 
 impl Reactor {
     /// Works on the frame whose content is `bytes[content]`. False: not begun, since an earlier
@@ -124,11 +124,9 @@ impl Reactor {
     ) -> Result<bool> {
         let token = self.connections.token_of(index);
         let (now_ms, round) = (self.now_ms, self.round);
-        let is_for_long =
-            LONG_ANSWERS.contains(&api_key) || api_key == FETCH && self.shared.node.is_crowded();
         let connection = self.connections.get(index);
         if !connection.is_some_and(|connection| connection.session.may_begin(api_key, now_ms))
-            || self.hold_for_memory(index, is_for_long, ahead_bytes)?
+            || self.hold_for_memory(index, api_key, ahead_bytes)?
         {
             return Ok(false);
         }

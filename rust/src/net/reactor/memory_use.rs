@@ -9,10 +9,12 @@ use crate::limits::{FRAME_WAIT_MS, MEMORY_FREE_BYTES};
 use crate::net::memory::connection::counted;
 use crate::net::memory::slow_client::{ClientProgress, ClosingReason, SlowClientCheck};
 use crate::net::reactor::Reactor;
+use crate::net::reactor::dispatch::LONG_ANSWERS;
 use crate::net::reactor::state::buffers::next_bytes;
 use crate::net::reactor::state::connections::Connection;
 use crate::net::shared::Shared;
 use crate::net::storage_io::{QueueId, QueueKind};
+use crate::wire::header::FETCH;
 
 impl Reactor {
     /// Brings what a connection takes of the budget up to date. If there is no room for what is to
@@ -110,12 +112,11 @@ impl Reactor {
     }
 
     /// Holds a request back while memory is short, if it may take much of it, `ahead_bytes`, while
-    /// it waits for its answer, or stands behind others that do. `is_for_long`: the answer itself
-    /// may take much. True: it is not begun now.
+    /// it waits for its answer, or stands behind others that do. True: it is not begun now.
     pub(super) fn hold_for_memory(
         &mut self,
         index: usize,
-        is_for_long: bool,
+        api_key: i16,
         ahead_bytes: impl FnOnce(&Shared) -> Result<usize>,
     ) -> Result<bool> {
         let token = self.connections.token_of(index);
@@ -127,6 +128,9 @@ impl Reactor {
             let bytes = connection.session.waiting_bytes() + ahead_bytes(shared)?;
             // Whoever is refused here is told when there is room again.
             let is_refused = bytes > MEMORY_FREE_BYTES && !shared.memory.reserve(0);
+            // Its answer itself may take much.
+            let is_for_long =
+                LONG_ANSWERS.contains(&api_key) || api_key == FETCH && shared.node.is_crowded();
             let memory = &mut connection.memory;
             if is_refused && memory.request_waits(&shared.memory, is_for_long, self.now_ms) {
                 self.queue.wait_for_memory(token);
