@@ -24,6 +24,15 @@ from kafkalite.timers import Timers
 KEY = 60
 
 
+def context_of(requests: Any, logs: Any = None) -> Context:
+    """The state of a control thread whose core has these `requests` and `logs`."""
+    logs = logs or SimpleNamespace(answer=None)
+    core: Any = SimpleNamespace(cluster_id="cluster", moves=Moves, requests=requests, logs=logs)
+    config: Any = {"node.id": 1}
+    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
+    return Context(core, config, Log("error"), metadata)
+
+
 def test_what_is_ready_is_done_before_the_next_request() -> None:
     """Who waits for a topic looks again when it is there: another request could take it away."""
     done: list[str] = []
@@ -31,15 +40,10 @@ def test_what_is_ready_is_done_before_the_next_request() -> None:
         SimpleNamespace(api_key=KEY, api_version=1, peer="", decode=lambda kind: kind(), name=name)
         for name in ("one", "two")
     ]
-    core: Any = SimpleNamespace(
-        cluster_id="cluster",
-        moves=Moves,
-        requests=SimpleNamespace(wait=lambda _timeout_ms: (requests, [1], None), wake=None),
-        logs=SimpleNamespace(answer=lambda _number: None, make=lambda *_: None),
+    context = context_of(
+        SimpleNamespace(wait=lambda _timeout_ms: (requests, [1], None), wake=None),
+        SimpleNamespace(answer=lambda _number: None, make=lambda *_: None),
     )
-    config: Any = {"node.id": 1}
-    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
-    context = Context(core, config, Log("error"), metadata)
 
     def do(name: str) -> None:
         """And have something done soon."""
@@ -74,11 +78,9 @@ def test_the_answers_of_tasks_that_go_on_together_leave_together() -> None:
         send_answers=lambda: done.append("send"),
         respond=lambda _request, answer: done.append(answer),
     )
-    logs = SimpleNamespace(answer=lambda _number: "written", make=lambda *_: None)
-    core: Any = SimpleNamespace(cluster_id="cluster", moves=Moves, requests=requests, logs=logs)
-    config: Any = {"node.id": 1}
-    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
-    context = Context(core, config, Log("error"), metadata)
+    context = context_of(
+        requests, SimpleNamespace(answer=lambda _number: "written", make=lambda *_: None)
+    )
     written = context.logs.make({})
 
     async def handle(_context: Context, _request: Any, _message: Any) -> Any:
@@ -113,11 +115,7 @@ def test_a_request_that_nobody_can_answer_costs_its_connection_only() -> None:
     requests = SimpleNamespace(
         wait=lambda _timeout_ms: next(turns), wake=None, close_connection=close
     )
-    logs = SimpleNamespace(answer=None)
-    core: Any = SimpleNamespace(cluster_id="cluster", moves=Moves, requests=requests, logs=logs)
-    config: Any = {"node.id": 1}
-    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
-    context = Context(core, config, Log("error"), metadata)
+    context = context_of(requests)
     kind = messages.DescribeClusterRequest
     handler: Any = SimpleNamespace(name="DescribeCluster", request_kind=kind, handle=None)
     server = ControlServer(context, {KEY: handler}, lambda: None)
@@ -133,15 +131,7 @@ def test_requests_that_have_not_begun_are_left_when_nobody_waits_for_answers() -
         SimpleNamespace(api_key=KEY, api_version=1, peer="", decode=lambda kind: kind(), name=name)
         for name in ("one", "two", "three")
     ]
-    core: Any = SimpleNamespace(
-        cluster_id="cluster",
-        moves=Moves,
-        requests=SimpleNamespace(wait=lambda _timeout_ms: (asked, [], None), wake=None),
-        logs=SimpleNamespace(answer=None),
-    )
-    config: Any = {"node.id": 1}
-    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
-    context = Context(core, config, Log("error"), metadata)
+    context = context_of(SimpleNamespace(wait=lambda _timeout_ms: (asked, [], None), wake=None))
 
     def handle(_context: Context, request: Any, _message: Any) -> None:
         done.append(request.name)
@@ -175,11 +165,7 @@ def test_what_fails_in_the_background_is_told_whatever_it_was() -> None:
     metadata had no snapshot any more."""
     woken: SimpleQueue[int] = SimpleQueue()
     requests = SimpleNamespace(wake=woken.put)
-    logs = SimpleNamespace(answer=None)
-    core: Any = SimpleNamespace(cluster_id="cluster", moves=Moves, logs=logs, requests=requests)
-    config: Any = {"node.id": 1}
-    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
-    context = Context(core, config, Log("error"), metadata)
+    context = context_of(requests)
 
     def fail() -> None:
         raise ZeroDivisionError
@@ -197,15 +183,7 @@ def test_requests_have_their_turn_though_a_timer_is_always_due() -> None:
     broker could not be stopped."""
     done: list[str] = []
     asked = [SimpleNamespace(api_key=KEY, api_version=1, peer="", decode=lambda kind: kind())]
-    core: Any = SimpleNamespace(
-        cluster_id="cluster",
-        moves=Moves,
-        requests=SimpleNamespace(wait=lambda _timeout_ms: (asked, [], None), wake=None),
-        logs=SimpleNamespace(answer=None),
-    )
-    config: Any = {"node.id": 1}
-    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
-    context = Context(core, config, Log("error"), metadata)
+    context = context_of(SimpleNamespace(wait=lambda _timeout_ms: (asked, [], None), wake=None))
 
     def fire() -> None:
         assert len(done) < 10
@@ -225,11 +203,7 @@ def test_requests_have_their_turn_though_a_timer_is_always_due() -> None:
 
 def answering(requests: Any) -> tuple[Context, ControlServer]:
     """A control thread's parts that answer DescribeCluster, with these `core.requests`."""
-    logs = SimpleNamespace(answer=None)
-    core: Any = SimpleNamespace(cluster_id="cluster", moves=Moves, logs=logs, requests=requests)
-    config: Any = {"node.id": 1}
-    metadata: Any = SimpleNamespace(cluster=None, engine=None, lock=None, timers=Timers())
-    context = Context(core, config, Log("error"), metadata)
+    context = context_of(requests)
     kind, answer = messages.DescribeClusterRequest, messages.DescribeClusterResponse()
     handler: Any = SimpleNamespace(
         name="DescribeCluster", request_kind=kind, handle=lambda *_: answer

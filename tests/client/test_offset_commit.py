@@ -1,5 +1,7 @@
 """Offsets of some partitions are taken though the broker refuses those of others."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -27,6 +29,18 @@ class Refusing(Group):
         return answer
 
 
+@contextmanager
+def reading(group: Group, name: str, **options: Any) -> Iterator[tuple[Any, Consumer]]:
+    """A broker, and a consumer that has read three records of each partition."""
+    with (
+        broker_of(group) as broker,
+        Consumer(broker.servers, group=name, auto_commit_interval_ms=0, **options) as consumer,
+    ):
+        consumer.assign(BOTH)
+        assert len(values(consumer, 6)) == 6
+        yield broker, consumer
+
+
 def test_a_topic_that_is_deleted_after_its_commit_keeps_no_other_from_being_committed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -34,12 +48,7 @@ def test_a_topic_that_is_deleted_after_its_commit_keeps_no_other_from_being_comm
     gone by then failed that commit, and each one of the consumer's own from then on: the log said
     that what was read had no commit, and all positions were sent each time."""
     group = Refusing()
-    with (
-        broker_of(group) as broker,
-        Consumer(broker.servers, group="one-is-gone", auto_commit_interval_ms=0) as consumer,
-    ):
-        consumer.assign(BOTH)
-        assert len(values(consumer, 6)) == 6
+    with reading(group, "one-is-gone") as (_, consumer):
         until(lambda: group.committed == {0: 3, 1: 3}, consumer)
         group.refused = {1: UNKNOWN_TOPIC_OR_PARTITION}
         count = len(group.commits)
@@ -58,14 +67,7 @@ def test_what_was_taken_of_a_commit_is_not_committed_again_for_what_was_refused(
 ) -> None:
     """One partition that was refused had all the others committed again each time."""
     group = Refusing({1: UNKNOWN_TOPIC_OR_PARTITION})
-    with (
-        broker_of(group) as broker,
-        Consumer(
-            broker.servers, group="one-is-refused", auto_commit_interval_ms=0, timeout_ms=2_000
-        ) as consumer,
-    ):
-        consumer.assign(BOTH)
-        assert len(values(consumer, 6)) == 6
+    with reading(group, "one-is-refused", timeout_ms=2_000) as (_, consumer):
         until(lambda: group.commits[-1:] == [{1: 3}], consumer)
         assert group.committed[0] == 3
         with pytest.raises(BrokerError, match=f"commit of {TOPIC}-1: .*UNKNOWN_TOPIC"):
@@ -79,14 +81,7 @@ def test_a_coordinator_that_has_moved_is_looked_up_though_a_topic_is_gone() -> N
     """The first partition of the answer had the last word: behind one that was gone nobody saw
     that the coordinator was another."""
     group = Refusing({0: UNKNOWN_TOPIC_OR_PARTITION, 1: NOT_COORDINATOR})
-    with (
-        broker_of(group) as broker,
-        Consumer(
-            broker.servers, group="moved-and-gone", auto_commit_interval_ms=0, timeout_ms=20_000
-        ) as consumer,
-    ):
-        consumer.assign(BOTH)
-        assert len(values(consumer, 6)) == 6
+    with reading(group, "moved-and-gone", timeout_ms=20_000) as (broker, consumer):
         until(lambda: group.commits, consumer)
         looks = len(broker.of("FindCoordinator"))
         until(lambda: len(broker.of("FindCoordinator")) > looks, consumer)
