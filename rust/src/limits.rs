@@ -74,9 +74,9 @@ pub const DESCRIPTORS_RESERVED: u64 = 16_384;
 /// files that are open for the length of a call. Half of it where few are left.
 pub const DESCRIPTORS_SPARE: u64 = 128;
 
-/// Of the descriptors that open segments leave, this part is for further ones, which answers hold
-/// open that wait for their readers. Beyond, the records of an answer are copied into memory, and
-/// count there.
+/// The part of the descriptors left by open segments that is for further segments, which answers
+/// hold open that wait for their readers. Beyond, the records of an answer are copied into memory,
+/// and count there.
 pub const HELD_DESCRIPTORS_DIVISOR: u64 = 8;
 
 /// Metadata for whose file there is no descriptor is tried again after this.

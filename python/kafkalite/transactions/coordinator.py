@@ -89,7 +89,7 @@ class TransactionCoordinator:
         self.runtime = Runtime[TransactionMachine](context, topic, self._make_machine)
         """The topic and its shards."""
         self.matching = Turns()
-        """Of requests that match ids against a pattern."""
+        """The turns of requests that match ids against a pattern."""
 
     def _make_machine(self, partition: int) -> TransactionMachine:
         def write_markers(due: DueMarkers) -> None:

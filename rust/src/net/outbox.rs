@@ -62,11 +62,11 @@ pub struct Outbox {
     has_begun: bool,
     /// Bytes that have left, of all that was ever in here.
     left_bytes: u64,
-    /// What answers in here have of the memory until they are sent, in their order.
+    /// The shares of the memory that answers in here have until they are sent, in their order.
     kept: VecDeque<Kept>,
 }
 
-/// What an answer has of the memory until it is sent.
+/// The share of the memory that an answer has until it is sent.
 struct Kept {
     /// `Outbox::left_bytes` once it is.
     end: u64,

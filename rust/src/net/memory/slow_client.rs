@@ -51,7 +51,7 @@ pub struct SlowClientCheck {
     watched: Option<Watched>,
 }
 
-/// What the client has done of its part while others have waited.
+/// The part that a client has done of what is for it to do while others have waited.
 #[derive(Clone, Copy, Debug)]
 struct Watched {
     /// For so long it was for the client to go on.

@@ -286,7 +286,7 @@ impl Requests {
 
     /// As `respond`, of a large answer, which is taken out of its list, by a thread that lets
     /// others have the GIL meanwhile. What nobody else has of it is gone as soon as it is written.
-    /// What is written counts as memory, until the connection has it.
+    /// The answer counts as memory while it is written, and until it is sent.
     fn respond_large(
         &self,
         py: Python<'_>,
